@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.database import Connection, has_rows, insert_rows
-from forensics.case.folders_of_ranks import name_stacks_beside_ranks
+from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks_beside_ranks
 from forensics.case.launcher_folders import name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
@@ -215,6 +215,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     """Number repeated captures, tell children from ranks, drop summaries of what is there in full, date kernel messages."""
     if connection.execute(_IGNORED).fetchall():
         connection.execute(f"{_UNUSED}; {_UNREAD}")
+    forget_numbers_of_looks(connection)
     leave_out_other_runs(connection)
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)

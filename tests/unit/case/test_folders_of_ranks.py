@@ -51,3 +51,32 @@ def test_a_folder_may_hold_the_log_of_one_rank_and_the_stack_of_another(
     files = {f"{host}/train.log": steps(rank) for host, rank in zip(("a1", "b7"), ranks, strict=True)}
     files |= {f"{host}/now.txt": stack(pid) for host, pid in (("a1", 70), ("b7", 71))}
     assert set(ranks_of(tmp_path, {**files, **more}).values()) == {None}
+
+
+def looks(folder: str, pid: int) -> dict[str, str]:
+    return {f"{folder}/spy/{number}.txt": stack(pid) for number in range(3)}
+
+
+def test_numbers_that_count_looks_at_one_process_are_no_ranks(tmp_path: Path) -> None:
+    files = looks("atlas-54", 70) | looks("borea-02", 71) | looks("borea-65", 72)
+    assert ranks_of(tmp_path, files) == {70: 0, 71: 1, 72: 2}  # in the order of the processes
+
+
+@pytest.mark.parametrize(
+    ("folders", "ranks"),
+    [
+        ({"0": 72, "1": 70, "2": 71}, {72: 0, 70: 1, 71: 2}),
+        ({"0": 72, "2": 71}, {71: 0, 72: 1}),
+        ({"0": 70, "1": 70, "2": 70}, {70: None}),
+    ],
+    ids=["a folder for each rank", "one is missing: by process", "a folder for each round"],
+)
+def test_folders_that_are_called_by_all_numbers(
+    folders: Mapping[str, int], ranks: Mapping[int, int | None], tmp_path: Path
+) -> None:
+    assert ranks_of(tmp_path, {f"{folder}/now.txt": stack(pid) for folder, pid in folders.items()}) == ranks
+
+
+def test_numbers_of_ranks_in_two_rounds_stay(tmp_path: Path) -> None:
+    files = {f"{at}/{rank}.txt": stack(70 + rank) for at in ("before", "after") for rank in range(3)}
+    assert ranks_of(tmp_path, files) == {70: 0, 71: 1, 72: 2}
