@@ -28,6 +28,8 @@ _PLACES, _TASK = ("pod", "service"), "task "
 _LONGEST_DATE, _LONGEST_VARIABLE = 60, 160
 # A server's watchdog says of each stack that it has written how long nothing was finished.
 _BY_WATCHDOG = b"Pyspy dump for PID "
+# torch prints below a time-out where its recorder saw that the call was made, frame by frame as gdb numbers them.
+_OF_TIMEOUT = b"Stack trace of the failed collective: "
 # What `py-spy dump --locals` prints below a frame.
 _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
 _OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
@@ -49,7 +51,7 @@ def sniff(head: bytes, path: str) -> int:
     dated = sum(_is_dated(line) for line in lines)
     others = len(lines) - headers - frames - min(dated, headers)
     is_log = b"\nFatal Python error: " in b"\n" + head or (others > 0 and b"\nTimeout (" in b"\n" + head)
-    is_log = is_log or _BY_WATCHDOG in head
+    is_log = is_log or _BY_WATCHDOG in head or _OF_TIMEOUT in head
     return 70 if headers and frames and headers + frames > others and not is_log else 0
 
 
