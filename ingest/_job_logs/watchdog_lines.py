@@ -14,7 +14,7 @@ from forensics.ingest._shared.values import integer, rank_number
 
 _GROUP = re.compile(
     r"\[PG (?:ID (?P<id>\d{1,9}) PG GUID )?(?P<name>[^\]\s(]{1,64})"
-    r"(?:\((?P<description>[^\]]{0,160}?)\))? Rank (?P<rank>\d{1,7})\]"
+    r"(?: ?\((?P<description>[^\]]{0,160}?)\))? Rank (?P<rank>\d{1,7})\]"
 )
 _PROGRESS = re.compile(
     r"[Ll]ast enqueued (?:\w+ )?work: (?P<enqueued>-?\d{1,18})"

@@ -23,7 +23,7 @@ from forensics.rules.reductions.mismatch.disagreements import Call, Disagreement
 LoggedMismatches = NewType("LoggedMismatches", tuple[Disagreement, ...])
 """The first mismatched number of each communicator, where nothing but logs tells of calls."""
 
-_EVEN = ("all_reduce", "broadcast", "reduce")
+_EVEN = ("all_reduce", "broadcast", "reduce", "all_gather_base", "reduce_scatter_base")
 """Operations to which all members bring one size, by the name that a watchdog gives them."""
 _ROWS = """
 SELECT c.communicator, c.origin, c.rank, c.host, c.pid, c.number, c.kind, c.sizes, c.dtype, c.root, c.operation,

@@ -119,9 +119,30 @@ def group(rank: int, number: int = 40) -> str:
 def test_watchdogs_that_gave_up_on_one_number_in_different_calls(tmp_path: Path) -> None:
     text = "".join(map(gave_up, (0, 1, 3))) + gave_up(2, kind="BROADCAST", numel=1)
     assert named(pasted(tmp_path, text)) == {2}
+    shard = "".join(gave_up(rank, kind="_ALLGATHER_BASE", numel=9 + (rank == 2)) for rank in range(4))
+    assert named(pasted(tmp_path, shard)) == {2}, "of equal shards"
     stated = "".join(gave_up(rank, front=f"[rank{rank}]:") + group(rank) for rank in (0, 1, 3))
     verdict = pasted(tmp_path, stated + gave_up(2, kind="BROADCAST", front="[rank2]:") + group(2))
     assert (blamed(verdict), verdict.suspects[0].cause) == ({2}, Cause.COLLECTIVE_MISMATCH)
+
+
+def test_groups_as_torch_2_4_writes_them(tmp_path: Path) -> None:
+    """A blank stands before the name of a group; who issued no more than it completed was not in the call."""
+    waits = "".join(gave_up(rank, front=f"[rank{rank}]:") + group(rank) for rank in (0, 1, 3))
+    behind = "Last enqueued NCCL work: 39, last completed NCCL work: 39.This is most likely caused by incorrect usages\n"
+    signal = "Received a dump signal due to a collective timeout from rank 3 and we will try our best to dump the debug info."
+    text = waits + f"[rank2]:[E321 ProcessGroupNCCL.cpp:1599] [PG ID 0 PG GUID 0(default_pg) Rank 2] {signal} {behind}"
+    for form in (text, text.replace("PG ID 0 PG GUID 0(default_pg)", "PG 0 (default_pg)")):
+        assert named(pasted(tmp_path, form)) == {2}
+
+
+def test_frames_below_a_timeout_leave_it_a_log(tmp_path: Path) -> None:
+    """Releases with a recorder that is on print the stack of each call that timed out: most lines are frames then."""
+    frames = "".join(f"#{n} f{n} from /w/train.py:{n}\n" for n in range(30))
+    stack = f"[rank0]:[E321 ProcessGroupNCCL.cpp:743] Stack trace of the failed collective: \n{frames}\n"
+    text = "".join(gave_up(rank, front=f"[rank{rank}]:") + group(rank) + stack for rank in (0, 1, 3))
+    verdict = pasted(tmp_path, text + "init world_size=4\n")
+    assert verdict.outcome.value == "hang"
 
 
 def test_the_rank_that_gave_up_on_nothing_is_at_most_suspected(tmp_path: Path) -> None:
