@@ -20,6 +20,12 @@ PATTERNS = (
         r"\[Rank:(?P<rank>\d{1,7})\] FATAL ERROR :: MODULE:(?P<what>\w{1,40} ?.{0,400})",
         "{what}",
     ),
+    # MVAPICH, of the process that got the signal.
+    pattern(
+        "fatal_error",
+        r"mpi_rank_(?P<rank>\d{1,7})\]\[error_sighandler\] Caught error: (?P<what>[\w ()]{1,80})",
+        "{what}",
+    ),
     pattern("fatal_error", r"^ {0,4}what\(\): {1,4}(?P<what>.{1,400})", "{what}"),
     pattern("process_exit", r"^(?P<how>Illegal instruction|Floating point exception)(?: \(core dumped\))?$", "{how}"),
     pattern(
@@ -57,5 +63,6 @@ WORDS = (
         "HW Exception by GPU",
         "aborting with error : HSA",
         "] FATAL ERROR :: ",
+        "][error_sighandler]",
     ),
 )

@@ -2,7 +2,9 @@
 
 Times come first or behind the labels, once or twice: a runtime of containers adds its own, and so does journald. The ISO forms
 are read by `datetime.fromisoformat`; times without a zone are local to a host that is not known, monotonic ones have no date.
-Upstream: cmd/logs of kubernetes/kubectl, CRI's log format, syslog (RFC 3164), printk, Slurm's `--label`, torchrun's `--tee`.
+SkyPilot's `rank` in front of a line counts hosts.
+Upstream: cmd/logs of kubernetes/kubectl, CRI's log format, syslog (RFC 3164), printk, Slurm's `--label`, torchrun's `--tee`,
+sky/skylet/executor/slurm.py of skypilot-org/skypilot.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _ELEMENT = re.compile(
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
     r"|\((?P<actor>[\w.:-]{0,80}(?: [A-Z]{2,8}\d{1,5}){0,4} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
+    r"|\((?P<node>head|worker\d{1,5}), rank=\d{1,7}, pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)"
     r"|(?P<task>\d{1,7})(?::(?=[ \[]|$)|\|(?= ))"
     r"|(?<!.)\[(?P<box>\d{1,4})\]:?(?= [^\s\[])"
     r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"
@@ -67,7 +70,7 @@ _WRITER = re.compile(
 _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Exception|Some|To avoid|Received|Observed|Future)")
 """torch before 2.2 writes the number within the group like this."""
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee", "box")
-_ALIKE = ("server", "local")
+_ALIKE = ("server", "local", "node")
 _RANKS = ("rank", "ranked", "short", "tagged", "worker")
 _MOST_ELEMENTS = 8
 _LONGEST_FRONT = 256
@@ -116,6 +119,8 @@ def front(line: str) -> Front:
             labels["tee"] = re.sub(r"\W", "", found["local"])
         elif kind == "worker_of":
             labels["task"] = found[kind]
+        elif kind == "node":
+            labels["service"] = found[kind]
         elif kind in _LABELS:
             labels[kind] = found[kind]
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""

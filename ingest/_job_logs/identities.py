@@ -227,6 +227,8 @@ class Identities:
 
     def _of_place(self, node: int, place: int) -> int | None:
         """Where each node has as many actors as its setting says."""
+        if node == 0 and not self._places:
+            return place
         if len(self._places) != 1:
             return None
         (each,) = self._places

@@ -25,6 +25,8 @@ from forensics.bundle.origin import bundle_origin, origin
         ("fr_11.pickle", 11, "guessed"),
         ("fr_r3.json", 3, "guessed"),
         ("r3.log", 3, "guessed"),
+        ("user_logs/std_log_process_05.txt", 5, "guessed"),
+        ("log_process_5.txt", None, None),
         ("lr3.log", None, None),
         ("rank3.json#2", 3, "path"),
         ("global_rank_8_local_rank_0.json", 8, "path"),

@@ -198,5 +198,7 @@ def test_a_worker_of_verl_whose_end_its_driver_tells(tmp_path: Path) -> None:
     """Only its name says which process of the node it is, behind the label of who prints it."""
     told = died(940, HOSTS[0]).replace("\tnamespace", "\tname: 07GxnAWorkerDict_0:3\n\tnamespace")
     front = "".join(f"(TaskRunner pid=61) {line}\n" for line in told.splitlines())
+    assert named(pasted(tmp_path, front)) == {3}, "the first node counts from 0"
+    assert not named(pasted(tmp_path, front.replace("_0:3", "_1:3"))), "of how many each node has is not told"
     one_node = "(TaskRunner pid=61) {'trainer': {'n_gpus_per_node': 8, 'nnodes': 1}}\n"
     assert named(pasted(tmp_path, one_node + front)) == {3}
