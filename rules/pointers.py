@@ -1,9 +1,8 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-A lost node, a worker that its executor saw die, a pod that ended, a GPU with an error or whose results differ, a link or port
-(link_pointers.py), a GPU that idles or is clocked down while all others are busy; a rank that gave up on another call than its
-peers, or whose log alone tells of no lost peer; few ranks that are elsewhere than the others in stacks of
-one moment, or of which nothing is here.
+What logs tell (log_pointers.py), a GPU with an error or whose results differ, a link or port (link_pointers.py), a GPU that
+idles or is clocked down while all others are busy; few ranks that are elsewhere than the others in stacks of one moment, or of
+which nothing is here.
 """
 
 from __future__ import annotations
@@ -17,32 +16,15 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.link_pointers import link_pointers, place
+from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
-from forensics.rules.reductions.logs.failures import is_of_another
-from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
-from forensics.rules.reductions.logs.lost_connections import without_a_loss
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
-from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 4
 _LEAST_GPUS = 4
-_NODES = f"""
-SELECT subject, min(source) FROM logged_event WHERE kind = 'node_failed' AND rank IS NULL AND {OF_THE_JOB}
-GROUP BY ALL ORDER BY ALL
-"""
-_WORKERS = """
-SELECT regexp_extract(subject, 'worker=([0-9]+)', 1), min(source) FROM logged_event
-WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER BY ALL
-"""
-_PODS = """
-SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
-WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
-"""
-_EVICTED = r"""
-SELECT regexp_extract(subject, '^(?:pod[/=])?([\w.-]+)', 1) AS pod, min(source) FROM logged_event
-WHERE kind = 'pod_evicted' AND rank IS NULL AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
-"""
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
 _GPUS = """
@@ -72,18 +54,6 @@ HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent')
 # Of the clock of the slowest other GPU, and how much slower than the fastest that one is at most.
 _LOW, _ALIKE = 0.75, 0.85
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
-# Errors that processes of torchrun wrote beside their logs, in folders that tell their number on their node only.
-_REPLIES = """
-SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
-WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
-"""
-# The first exception of each log of which nothing tells the rank.
-_FIRST_RAISED = """
-SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
-WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
-"""
-_LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
-_LEAST_LOGS = 3
 # How long each rank took for its own work in a step; of fewer steps the first ones, which compile, count too much.
 _WORKED = """
 SELECT t.kind, t.rank, median(t.ms) AS usual, min(s.path) FROM log_stage_times t JOIN sources s USING (source_id)
@@ -91,12 +61,6 @@ WHERE t.rank IS NOT NULL AND t.kind IN ('compute', 'forward', 'data') GROUP BY t
 ORDER BY t.kind, usual DESC, t.rank
 """
 _LONGER, _ABOUT = 1.25, 1.1
-# What each rank gave up on first.
-_GAVE_UP = """
-SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
-WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
-"""
-_LEAST_ALIKE = 3
 # Whose result was another one when the same step was computed again.
 _DIFFERS = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -104,72 +68,21 @@ WHERE kind = 'result_differs' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
 
 
-def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors) -> tuple[str, ...]:
+def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, heard: Logged) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
-        *_lost_nodes(connection),
-        *_dead_workers(connection),
-        *_dead_pods(connection),
-        *(_first_reply(connection) or _raised_alone(connection)),
+        *ended_pointers(connection, heard),
         *_errors(roster, errors),
         *_failed_tests(connection),
         *link_pointers(connection),
         *_result_differs(connection),
-        *_gave_up_elsewhere(connection),
-        *_lost_nobody(connection),
+        *waiting_pointers(connection),
         *_works_longer(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),
         *(() if held else _clocked_down(connection)),
     )
     return tuple(islice(found, _MOST))
-
-
-def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
-    for node, source in rows_of(connection, "log_events", _NODES, kinds=("node_failed",)):
-        yield f"console and kernel log of {node}, which was lost ({source}), and which ranks ran on it"
-
-
-def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
-    """Of several that died together an executor names one."""
-    workers = rows_of(connection, "log_events", _WORKERS, kinds=("process_exit",))
-    if len(workers) == 1:
-        ((worker, source),) = workers
-        yield f"the end of the log of worker {worker} and the kernel log of its host: its executor saw it die ({source})"
-
-
-def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One pod that ended by an error or for its memory, or was evicted, and of which nothing tells the ranks."""
-    ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
-    evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
-    for pods, how in ((ended, "ended"), ([] if ended else evicted, "was evicted")):
-        if len(pods) == 1:
-            ((pod, source),) = pods
-            yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
-
-
-def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
-    """One process of those of unknown ranks whose error is its own, and none of the others, which lost it, is older."""
-    replies = rows_of(connection, "log_events", _REPLIES, kinds=("fatal_error",))
-    own = [reply for reply in replies if not is_of_another(reply[2])]
-    times = [reply[3] for reply in replies if reply[3] is not None]
-    if len(own) != 1 or len(replies) < 2 or own[0][3] not in (None, min(times, default=None)):
-        return ()
-    ((path, kind, _, _),) = own
-    what = f"it ended by its own {kind or 'error'}, {len(replies) - 1} others of the folders by the loss of a peer"
-    return (f"the log beside {path}, and which rank wrote it: {what}",)
-
-
-def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One log of several of unknown ranks whose first error is its own, where the others lost a peer or raised nothing."""
-    raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception",))
-    own = [each for each in raised if not is_of_another(each[2])]
-    logs = connection.execute(_LOGS).fetchall()[0][0]
-    if len(own) == 1 and logs >= _LEAST_LOGS:
-        ((path, kind, _, line),) = own
-        lost = len(raised) - 1
-        how = f"{counted(lost, 'other log')} end by the loss of a peer" if lost else f"{logs - 1} other logs raised nothing"
-        yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {how}"
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
@@ -199,36 +112,15 @@ def _result_differs(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the GPU of rank {rank} ({what}), by a test of its own: computed again, its result was another one ({source})"
 
 
-def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank that gave up on another call than the others; old lines of torch do not say whether it is of their group."""
-    by_call: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for rank, call, source in rows_of(connection, "log_events", _GAVE_UP, kinds=("watchdog_timeout",)):
-        by_call[call].append((rank, source))
-    calls = sorted(by_call, key=lambda call: len(by_call[call]))
-    if len(calls) == 2 and len(by_call[calls[0]]) == 1 and len(by_call[calls[1]]) >= _LEAST_ALIKE:
-        ((rank, source),) = by_call[calls[0]]
-        others = f"{len(by_call[calls[1]])} others gave up on {calls[1]}"
-        yield f"log and stack of rank {rank}: it gave up on {calls[0]} ({source}) while {others}"
-
-
 def _works_longer(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank that takes longer for a part of its steps than all others, which take alike: nothing tells that they wait."""
     by_kind: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
     for kind, *worked in rows_of(connection, "log_stage_times", _WORKED):
         by_kind[kind].append((worked[0], worked[1], worked[2]))
     for kind, ((rank, ms, path), *others) in by_kind.items():
-        if len(others) >= _LEAST_ALIKE and ms >= _LONGER * others[0][1] and others[0][1] <= _ABOUT * others[-1][1]:
+        if len(others) >= LEAST_ALIKE and ms >= _LONGER * others[0][1] and others[0][1] <= _ABOUT * others[-1][1]:
             peers = f"{len(others)} others {others[0][1]:.0f} ms at most"
             yield f"GPU, host and data of rank {rank}: its {kind} takes {ms:.0f} ms a step ({path}), {peers}"
-
-
-def _lost_nobody(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank; a log that was copied too early tells of no error either."""
-    for rank, path, others in without_a_loss(connection):
-        yield (
-            f"exit code, host and kernel log of rank {rank}: each of the {others} other ranks lost a peer, and {path} tells of "
-            "no error, as that of a process that was killed"
-        )
 
 
 def _idle(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -126,7 +126,7 @@ class LauncherEnds:
             killed = f"{_signal(spawned['signal'])} local_rank={spawned['local']}" if spawned["signal"] else None
             yield Ended(None, f"exitcode={killed or spawned['code'] or 1}")
         if ray := ray_actors.SNIPPET.search(line):
-            yield Ended(rank_number(ray["rank"]), "exitcode=1")
+            yield from (Ended(rank_number(rank), "exitcode=1") for rank in ray["ranks"].split(","))
         yield from _by_process(line)
         yield from self._actor(line)
         yield from self._listed(line)

@@ -34,7 +34,8 @@ _RAYLET = re.compile(
 _LABEL = re.compile(r"^actor .*\bpid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]{1,45}))?$")
 _ENDED = re.compile(r"\bpid=(?P<pid>\d{1,9}) by=ray(?: ip=(?P<address>\S{1,45}))?")
 _PID = re.compile(r"\bpid=(\d{1,9})\b")
-SNIPPET = re.compile(r"\[Rank (?P<rank>\d{1,7}) Error Snippet\]")
+SNIPPET = re.compile(r"\[Rank (?P<ranks>\d{1,7}(?:,\d{1,7}){0,2047}) Error Snippet\]")
+"""Above an error, with all ranks that raised it alike."""
 _LONGEST, _NEAR = 256, 12
 _MOST = 1 << 14
 _CODE_UNKNOWN = "unknown"
@@ -67,8 +68,8 @@ class RayActors:
             code = "-9" if died["killed"] else _CODE_UNKNOWN
             yield Ended(None, f"exitcode={code} pid={died['killed'] or died['pid']} first by=ray")
         self._lines += 1
-        if told := SNIPPET.search(line):
-            self._snippet, self._is_dying, self._end, self._lines = int(told["rank"]), False, "", 0
+        if (told := SNIPPET.search(line)) and told["ranks"].isdecimal():
+            self._snippet, self._is_dying, self._end, self._lines = int(told["ranks"]), False, "", 0
         elif TRACEBACK in line or (self._lines > _NEAR and not self._is_dying and not self._end):
             self._snippet = None
         if _DIED in line:

@@ -1,7 +1,6 @@
 """Reads a log of a rank, of a launcher or of NCCL: what happened, and how far each process got.
 
-A log mixes what Python, torch, NCCL and the launcher write, often of several ranks; all readers are given each line that one of
-them may know.
+A log mixes what Python, torch, NCCL and the launcher write, often of several ranks: each line is for all readers that know it.
 """
 
 from __future__ import annotations
@@ -122,8 +121,7 @@ class _Reader:
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
-        origin = self.origins.feed(line)
-        bare = origin.bare
+        bare = (origin := self.origins.feed(line)).bare
         self.nodes.feed(number, bare, origin.rank)
         self._identities.feed(bare, origin.label)
         self._devices.feed(bare)
@@ -182,11 +180,7 @@ class _Reader:
         raised = self._tracebacks.feed(number, origin)
         headed = self._heading.feed(number, line, origin)
         if raised is not None:
-            whose = origin if origin.label else raised.origin
-            whose = replace(whose, rank=headed) if whose.rank is None and whose.label is None else whose
-            if raised.frames:
-                self._event(number, "traceback", raised.exception, "\n".join(raised.frames), whose)
-            self._event(number, "fatal_error" if raised.is_end else "exception", raised.exception, line, whose)
+            self._raised(number, line, origin if origin.label else raised.origin, raised, headed)
         elif (headless := tracebacks.headless(origin)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
@@ -195,6 +189,14 @@ class _Reader:
         for ended in (*self._launchers.feed(origin.unlabelled), *self._pods.feed(origin.bare)):
             whose = replace(origin, rank=ended.rank, label=ended.label or LAUNCHER, host=None)
             self._event(number, "process_exit", ended.subject, line, whose)
+
+    def _raised(self, number: int, line: str, whose: Origin, raised: tracebacks.Raised, headed: tuple[int, ...]) -> None:
+        is_headed = bool(headed) and whose.rank is None and whose.label is None
+        is_end = raised.is_end or (is_headed and self._heading.is_end)
+        for each in [replace(whose, rank=rank) for rank in headed] if is_headed else [whose]:
+            if raised.frames:
+                self._event(number, "traceback", raised.exception, "\n".join(raised.frames), each)
+            self._event(number, "fatal_error" if is_end else "exception", raised.exception, line, each)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
         host = origin.host or events.host_of_kernel(kind, line) or self.artefact.host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,27 @@ def test_what_ray_train_quotes_of_a_rank(tmp_path: Path) -> None:
     workers = "(C pid=6) - (ip=10.2.0.9, pid=884) world_rank=1, local_rank=0\n"
     assert named(pasted(tmp_path, workers + SNIPPET.format("The actor died unexpectedly before finishing this task."))) == {1}
     assert not named(pasted(tmp_path, workers + SNIPPET.format("ValueError: 3")))
+
+
+QUOTED = 'Traceback (most recent call last):\n  File "fit.py", line 9, in train_func\n{0}\n'
+
+
+@pytest.mark.parametrize(
+    ("told", "right"),
+    [
+        ((("3", "ValueError: 3"),), {3}),
+        (
+            (("3", "ValueError: bad row"), ("0,1,2", "RuntimeError: NCCL communicator was aborted, connection closed by peer")),
+            {3},
+        ),
+        ((("0,1,2,3", "ValueError: bad row"),), set()),
+        ((("0", "ValueError: bad row"), ("2", "ValueError: bad row")), set()),
+    ],
+    ids=["one", "before who lost it", "one error of all", "alike"],
+)
+def test_tracebacks_that_ray_train_quotes_of_ranks(tmp_path: Path, told: Sequence[tuple[str, str]], right: set[int]) -> None:
+    text = "".join(f"[Rank {ranks} Error Snippet]:\n{QUOTED.format(error)}" for ranks, error in told)
+    assert named(pasted(tmp_path, text)) == right
 
 
 POD = """Name:             j-worker-2

@@ -12,6 +12,9 @@ from tests.recordings.verdicts import verdict_of
 
 FAILED = "step 4 loss 2.1\nsrun: error: Node failure on n0219\nsrun: error: n0214: tasks 0-7: Killed\n"
 CANCELLED = "step 4\nslurmstepd: error: *** JOB 8 ON n0214 CANCELLED AT 2026-02-11T03:12:44 DUE TO NODE FAILURE, SEE LOG ***\n"
+STOPPED = "W0409 07:28:49.53 13 agent/server/api.py:719] Received 15 death signal, shutting down workers\n"
+LOST_PEER = "[rank1]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+MPI_CRASH = "[n-2:mpi_rank_5][error_sighandler] Caught error: Segmentation fault (signal 11)\n"
 DOWN = "[2026-02-11T03:12:44.112] error: Nodes n0219 not responding, setting DOWN\n[2026-02-11T03:12:45.001] sched: done\n"
 DIED = (
     "(EngineCore pid=9) ERROR 08-19 03:13:57 [x.py:341] RayWorkerProc rank=[{0}] died unexpectedly, shutting down executor.\n"
@@ -186,6 +189,22 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             | {"msrun_log/worker_3.log": raised("ValueError: bad row")["attempt_0/0/stderr.log"]},
             "msrun_log/worker_3.log#line=4, and which rank wrote it: it raised its own ValueError, 3 other logs raised nothing",
         ),
+        (
+            {"a.log": MPI_CRASH},
+            "the error of rank 5: [n-2:mpi_rank_5][error_sighandler] Caught error: Segmentation fault (signal 11)",
+        ),
+        (
+            {"n0.log": LOST_PEER, "n1.log": STOPPED},
+            "what stopped the job: its launcher got SIGTERM, as of a scheduler, a preemption",
+        ),
+        (
+            {"a.log": STOPPED.replace("15", "SIGHUP")},
+            "what stopped the job: its launcher got SIGHUP, as when its terminal closes",
+        ),
+        (
+            {"a.log": CANCELLED.replace("NODE FAILURE, SEE LOG", "TIME LIMIT")},
+            "the scheduler: it cancelled the job for its time limit",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -211,6 +230,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a low clock",
         "an exception of its own",
         "the one exception",
+        "the one rank with an error",
+        "a launcher that was stopped",
+        "a closed terminal",
+        "a time limit",
         "a node",
         "a worker",
         "a fault",
@@ -226,6 +249,8 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
     "files",
     [
         timeouts(9, 9, 8, 8, 9, 9),
+        timeouts(*[9] * 8) | {"n1.log": STOPPED},
+        {"a.log": STOPPED.replace("15", "SIGINT")},
         timeouts(9, 9, 8, 7, 9, 9),
         timeouts(9, 8),
         {"dmesg": LINK.format("ens8", 1, "down") + LINK.format("ens8", 2, "up"), **timeouts(*[9] * 8)},
@@ -256,6 +281,8 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
     ],
     ids=[
         "two in another call",
+        "stopped after all gave up",
+        "somebody at the keyboard",
         "three calls",
         "two ranks",
         "a link that came back",

@@ -1,0 +1,168 @@
+"""Where somebody on call looks first when nobody can be named, by what logs tell: who was lost, ended, raised or gave up.
+
+A launcher that was told to stop its ranks, and an error of the one rank whose log is here, say where to go on, and accuse
+nobody: all ranks may have raised it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.logs.failures import is_of_another
+from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
+from forensics.rules.reductions.logs.lost_connections import without_a_loss
+from forensics.rules.reductions.text.evidence_text import counted
+
+LEAST_ALIKE = 3
+"""Others that are alike where one stands out."""
+_LONGEST = 160
+_NODES = f"""
+SELECT subject, min(source) FROM logged_event WHERE kind = 'node_failed' AND rank IS NULL AND {OF_THE_JOB}
+GROUP BY ALL ORDER BY ALL
+"""
+_WORKERS = """
+SELECT regexp_extract(subject, 'worker=([0-9]+)', 1), min(source) FROM logged_event
+WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER BY ALL
+"""
+_PODS = """
+SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
+"""
+_EVICTED = r"""
+SELECT regexp_extract(subject, '^(?:pod[/=])?([\w.-]+)', 1) AS pod, min(source) FROM logged_event
+WHERE kind = 'pod_evicted' AND rank IS NULL AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+# Errors that processes of torchrun wrote beside their logs, in folders that tell their number on their node only.
+_REPLIES = """
+SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
+WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
+"""
+# The first exception of each log of which nothing tells the rank.
+_FIRST_RAISED = """
+SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
+WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
+"""
+_LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
+_LEAST_LOGS = 3
+# What each rank gave up on first.
+_GAVE_UP = """
+SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
+WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
+"""
+LEAST_ALIKE = 3
+# Who stopped the job, by its launcher or by Slurm.
+_STOPPED = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+_SIGNAL = re.compile(r"launcher got signal (?:SIG)?(?P<name>TERM|HUP|15|1)$")
+_WHY = re.compile(r" DUE TO (?P<why>TIME LIMIT|PREEMPTION)$", re.IGNORECASE)
+
+
+def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
+    """What was lost or ended, the surest first."""
+    yield from _lost_nodes(connection)
+    yield from _dead_workers(connection)
+    yield from _dead_pods(connection)
+    yield from _first_reply(connection) or _raised_alone(connection)
+    yield from _own_error(heard)
+    yield from _stopped(connection, heard)
+
+
+def waiting_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one rank that waited otherwise than the others, or of whose wait nothing tells."""
+    yield from _gave_up_elsewhere(connection)
+    yield from _lost_nobody(connection)
+
+
+def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
+    for node, source in rows_of(connection, "log_events", _NODES, kinds=("node_failed",)):
+        yield f"console and kernel log of {node}, which was lost ({source}), and which ranks ran on it"
+
+
+def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Of several that died together an executor names one."""
+    workers = rows_of(connection, "log_events", _WORKERS, kinds=("process_exit",))
+    if len(workers) == 1:
+        ((worker, source),) = workers
+        yield f"the end of the log of worker {worker} and the kernel log of its host: its executor saw it die ({source})"
+
+
+def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One pod that ended by an error or for its memory, or was evicted, and of which nothing tells the ranks."""
+    ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
+    evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
+    for pods, how in ((ended, "ended"), ([] if ended else evicted, "was evicted")):
+        if len(pods) == 1:
+            ((pod, source),) = pods
+            yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
+
+
+def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
+    """One process of those of unknown ranks whose error is its own, and none of the others, which lost it, is older."""
+    replies = rows_of(connection, "log_events", _REPLIES, kinds=("fatal_error",))
+    own = [reply for reply in replies if not is_of_another(reply[2])]
+    times = [reply[3] for reply in replies if reply[3] is not None]
+    if len(own) != 1 or len(replies) < 2 or own[0][3] not in (None, min(times, default=None)):
+        return ()
+    ((path, kind, _, _),) = own
+    what = f"it ended by its own {kind or 'error'}, {len(replies) - 1} others of the folders by the loss of a peer"
+    return (f"the log beside {path}, and which rank wrote it: {what}",)
+
+
+def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One log of several of unknown ranks whose first error is its own, where the others lost a peer or raised nothing."""
+    raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception",))
+    own = [each for each in raised if not is_of_another(each[2])]
+    logs = connection.execute(_LOGS).fetchall()[0][0]
+    if len(own) == 1 and logs >= _LEAST_LOGS:
+        ((path, kind, _, line),) = own
+        lost = len(raised) - 1
+        how = f"{counted(lost, 'other log')} end by the loss of a peer" if lost else f"{logs - 1} other logs raised nothing"
+        yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {how}"
+
+
+def _own_error(heard: Logged) -> Iterator[str]:
+    """The one rank of which an error of its own is known: in a text that shows one rank it may be that of all."""
+    if len(heard.failures.own) == 1:
+        ((rank, failure),) = heard.failures.own.items()
+        said = failure.text if len(failure.text) <= _LONGEST else f"{failure.text[:_LONGEST]}..."
+        yield f"the error of rank {rank}: {said} ({failure.source}); the logs of the other ranks tell whether all have it"
+
+
+def _stopped(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
+    """A job that somebody stopped before anything had gone wrong; behind Ctrl-C somebody sits who knows."""
+    if heard.stalled or heard.failures.own:
+        return
+    for subject, source in rows_of(connection, "log_events", _STOPPED, kinds=("job_cancelled",)):
+        if sent := _SIGNAL.search(subject):
+            is_hangup = sent["name"] in ("HUP", "1")
+            how = "SIGHUP, as when its terminal closes" if is_hangup else "SIGTERM, as of a scheduler, a preemption or a person"
+            yield f"what stopped the job: its launcher got {how} ({source})"
+        elif cancelled := _WHY.search(subject):
+            yield f"the scheduler: it cancelled the job for its {cancelled['why'].lower()} ({source})"
+
+
+def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank that gave up on another call than the others; old lines of torch do not say whether it is of their group."""
+    by_call: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for rank, call, source in rows_of(connection, "log_events", _GAVE_UP, kinds=("watchdog_timeout",)):
+        by_call[call].append((rank, source))
+    calls = sorted(by_call, key=lambda call: len(by_call[call]))
+    if len(calls) == 2 and len(by_call[calls[0]]) == 1 and len(by_call[calls[1]]) >= LEAST_ALIKE:
+        ((rank, source),) = by_call[calls[0]]
+        others = f"{len(by_call[calls[1]])} others gave up on {calls[1]}"
+        yield f"log and stack of rank {rank}: it gave up on {calls[0]} ({source}) while {others}"
+
+
+def _lost_nobody(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; a log that was copied too early tells of no error either."""
+    for rank, path, others in without_a_loss(connection):
+        yield (
+            f"exit code, host and kernel log of rank {rank}: each of the {others} other ranks lost a peer, and {path} tells of "
+            "no error, as that of a process that was killed"
+        )
