@@ -77,3 +77,6 @@ MAX_MANIFEST_BYTES = 256 << 20
 
 ZSTD_WINDOW_BYTES = 1 << 27
 """Largest zstd window, which is the decoder's memory; `zstd --long` writes 2^27."""
+
+XZ_MEMORY_BYTES = 1 << 27
+"""Largest memory of the xz decoder; what `xz -9` writes needs half of it."""

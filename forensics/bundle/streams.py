@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,8 +18,10 @@ from forensics.bundle import limits
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zst")
-ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst", ".zip")
+_XZ_MAGIC = b"\xfd7zX"
+_BZIP2_MAGIC = b"BZh"
+COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zst", ".xz", ".bz2")
+ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".zip")
 
 
 class DamagedMember(OSError):
@@ -80,6 +84,33 @@ class _Decompressing(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
+class _Xz:
+    """Streams of xz one after the other; one whose dictionary needs more memory than `xz -9` writes is refused."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._inner = self._begun()
+
+    def _begun(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.XZ_MEMORY_BYTES)
+
+    def read1(self, size: int, /) -> bytes:
+        """Up to `size` bytes, none at the end."""
+        while True:
+            data = b""
+            if self._inner.eof:
+                data = self._inner.unused_data or self._raw.read(io.DEFAULT_BUFFER_SIZE)
+                if not data:
+                    return b""
+                self._inner = self._begun()
+            elif self._inner.needs_input:
+                data = self._raw.read(io.DEFAULT_BUFFER_SIZE)
+                if not data:
+                    raise EOFError("it ends before its end mark")
+            if out := self._inner.decompress(data, size):
+                return out
+
+
 class Bounded(io.RawIOBase):
     """A decompressing stream that stops with `DamagedMember` beyond `limit` bytes or the ratio limit."""
 
@@ -98,7 +129,7 @@ class Bounded(io.RawIOBase):
         view = memoryview(cast(bytearray, buffer)).cast("B")
         try:
             data = self._inner.read1(len(view))
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        except (EOFError, OSError, zlib.error, zstandard.ZstdError, lzma.LZMAError) as error:
             raise DamagedMember(f"compressed data is cut or damaged after {self._count} bytes: {error}") from error
         self._count += len(data)
         if self._count > self._limit:
@@ -108,24 +139,27 @@ class Bounded(io.RawIOBase):
 
 
 def compression(head: bytes) -> str | None:
-    """`gzip` or `zstd` by the first bytes, None when they are neither."""
-    if head.startswith(GZIP_MAGIC):
-        return "gzip"
-    return "zstd" if head.startswith(ZSTD_MAGIC) else None
+    """`gzip`, `zstd`, `xz` or `bzip2` by the first four bytes, None when they are none of these."""
+    if head.startswith(_BZIP2_MAGIC) and head[3:4].isdigit():
+        return "bzip2"
+    known = {GZIP_MAGIC: "gzip", ZSTD_MAGIC: "zstd", _XZ_MAGIC: "xz"}
+    return next((method for magic, method in known.items() if head.startswith(magic)), None)
 
 
 def decompressed(raw: BinaryIO, stored: int, limit: int = limits.MAX_MEMBER_BYTES) -> BinaryIO:
-    """`raw` itself, or a bounded stream over what it holds when it is gzip or zstd by its content."""
+    """`raw` itself, or a bounded stream over what it holds when it is compressed by its content."""
     method = compression(raw.read(4))
     raw.seek(0)
-    if method is None:
-        return raw
-    if method == "gzip":
-        inner: _Decompressing = gzip.GzipFile(fileobj=raw)
-    else:
+    return raw if method is None else io.BufferedReader(Bounded(_decompressor(raw, method), stored, limit), 1 << 18)
+
+
+def _decompressor(raw: BinaryIO, method: str) -> _Decompressing:
+    if method == "zstd":
         decoder = zstandard.ZstdDecompressor(max_window_size=limits.ZSTD_WINDOW_BYTES)
-        inner = decoder.stream_reader(raw, read_across_frames=True)
-    return io.BufferedReader(Bounded(inner, stored, limit), 1 << 18)
+        return decoder.stream_reader(raw, read_across_frames=True)
+    if method == "xz":
+        return _Xz(raw)
+    return gzip.GzipFile(fileobj=raw) if method == "gzip" else bz2.BZ2File(raw)
 
 
 def chunks(stream: BinaryIO, size: int = 1 << 20) -> Iterator[bytes]:

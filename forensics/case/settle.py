@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forensics.bundle.artefact import Artefact
+from forensics.bundle.streams import COMPRESSED_SUFFIXES
 from forensics.case.database import Connection, has_rows, insert_rows
 from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks_beside_ranks
 from forensics.case.launcher_folders import name_local_ranks
@@ -251,7 +252,7 @@ def add_tails(connection: Connection, artefacts: Mapping[int, Artefact]) -> None
     rows: list[tuple[object, ...]] = []
     for source_id, rank in connection.execute(_LOGS).fetchall():
         artefact = artefacts[source_id]
-        if artefact.stored_bytes <= MOST_COMPRESSED or not artefact.path.endswith((".gz", ".zst")):
+        if artefact.stored_bytes <= MOST_COMPRESSED or not artefact.path.endswith(COMPRESSED_SUFFIXES):
             found = [line for line in last_lines(artefact, LINES) if not line.endswith(_TRACEBACK)]
             rows += [(source_id, rank, place, text[:MOST_TEXT]) for place, text in enumerate(found)]
     insert_rows(connection, "log_tails", "source_id rank place text", rows)

@@ -6,8 +6,10 @@ replacement by kind and file, `SHA256SUMS` is made anew. Memory is bounded by th
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -166,6 +168,10 @@ def _write(target: Path, path: str, pieces: Iterable[bytes]) -> tuple[str, int]:
         stream = cast(IO[bytes], file)
         if path.endswith(".gz"):
             stream = cast(IO[bytes], stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0)))
+        elif path.endswith(".xz"):
+            stream = cast(IO[bytes], stack.enter_context(lzma.LZMAFile(file, "wb")))
+        elif path.endswith(".bz2"):
+            stream = cast(IO[bytes], stack.enter_context(bz2.BZ2File(file, "wb")))
         elif path.endswith(".zst"):
             stream = stack.enter_context(zstandard.ZstdCompressor(level=3).stream_writer(file, closefd=False))
         stream.write(first)

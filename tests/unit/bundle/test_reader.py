@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import random
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -329,3 +331,36 @@ def test_input_that_cannot_be_used_at_all_is_an_error_in_one_sentence(tmp_path: 
         open_bundle([path])
     assert caught.value.code is ExitCode.UNREADABLE
     assert str(path) in caught.value.message
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"xz": lzma.compress, "bz2": bz2.compress}
+
+
+@pytest.mark.parametrize("form", PACKERS)
+def test_xz_and_bzip2_are_read_as_gzip_is(form: str, tmp_path: Path) -> None:
+    plain = tar(tmp_path / "plain.tar", members({"rank3.log": "three\n" * 9_000}))
+    packed = PACKERS[form](plain.read_bytes())
+    (tmp_path / f"all.tar.{form}").write_bytes(packed)
+    (tmp_path / f"rank1.log.{form}").write_bytes(PACKERS[form](b"one\n") + PACKERS[form](b"more\n"))
+    (tmp_path / f"rank2.log.{form}").write_bytes(PACKERS[form](random.Random(1).randbytes(3_000_000))[:-900])
+    plain.unlink()
+    bundle = open_bundle([tmp_path])
+    found = {artefact.path: artefact for artefact in bundle.artefacts}
+    assert {path: artefact.rank for path, artefact in found.items()} == {
+        f"all.tar.{form}/rank3.log": 3,
+        f"rank1.log.{form}": 1,
+        f"rank2.log.{form}": 2,
+    }
+    assert found[f"all.tar.{form}/rank3.log"].open().read() == b"three\n" * 9_000
+    assert found[f"rank1.log.{form}"].open().read() == b"one\nmore\n"
+    with pytest.raises(DamagedMember, match="cut or damaged"):
+        found[f"rank2.log.{form}"].open().read()
+
+
+def test_xz_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 28}]
+    path = tmp_path / "rank0.log.xz"
+    path.write_bytes(lzma.compress(b"one\n", filters=filters))
+    (artefact,) = open_bundle([path]).artefacts
+    with pytest.raises(DamagedMember, match="cut or damaged"):
+        artefact.open().read()
