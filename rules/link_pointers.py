@@ -50,12 +50,26 @@ WHERE p.kind = 'port' AND regexp_matches(p.state, '(?i)\\b(active|down)\\b')
     AND NOT contains(lower(p.state), 'disabled')
 ORDER BY ALL
 """
+# Addresses at which NCCL of a host listens; those of containers, of virtual machines and of the host itself lead nowhere else.
+_ADDRESSES = """
+SELECT host, value, regexp_matches(value, '^(127\\.|169\\.254\\.|172\\.17\\.|192\\.168\\.122\\.)') FROM job_config
+WHERE key = 'node.address' AND host IS NOT NULL ORDER BY ALL
+"""
+# PCIe links of GPUs: lanes and generation, what they can have at most, and whether the GPU had work in all looks.
+_GPU_LINKS = """
+SELECT coalesce(c.host, s.host), s.path, c.device, max(c.value) FILTER (c.counter = 'pcie_width') AS width,
+    max(c.value) FILTER (c.counter = 'pcie_width_max') AS widest, max(c.value) FILTER (c.counter = 'pcie_gen') AS gen,
+    max(c.value) FILTER (c.counter = 'pcie_gen_max') AS newest, min(c.value) FILTER (c.counter = 'utilization_percent') AS load
+FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY ALL HAVING width IS NOT NULL ORDER BY ALL
+"""
+_AT_WORK = 95
 _LEAST_PORTS = 3
 _LONGEST = 120
 
 
 def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get, the surest first."""
+    yield from _cut_off(connection)
     yield from _own_ports(connection)
     yield from _lost_peer(connection)
     yield from _one_link(connection)
@@ -64,6 +78,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _down_ports(connection)
     yield from _errors_of_port(connection)
     yield from _narrow_slot(connection)
+    yield from _narrow_gpu(connection)
 
 
 def place(device: str, host: str | None) -> str:
@@ -149,3 +164,31 @@ def _narrow_slot(connection: DuckDBPyConnection) -> Iterator[str]:
     if (found := odd_slot(connection)) is not None:
         nic, host, what = found
         yield f"the slot of {place(nic, host)} (lanes, generation, riser, BIOS), and the ranks that use it: {what}"
+
+
+def _cut_off(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host of several whose NCCL listens where no other host can reach it."""
+    rows = rows_of(connection, "job_config", _ADDRESSES)
+    hosts = {host: address for host, address, _ in rows}
+    inside = {host for host, _, is_inside in rows if is_inside} - {host for host, _, is_inside in rows if not is_inside}
+    if len(inside) == 1 and len(hosts) > len(inside) + 1:
+        (host,) = inside
+        where = f"NCCL listens there at {hosts[host]}, which no other host can reach, and on {len(hosts) - 1} others elsewhere"
+        yield f"NCCL_SOCKET_IFNAME and the interfaces of {host}, and the ranks on it: {where}"
+
+
+def _narrow_gpu(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU whose PCIe link has fewer lanes than it can, or is slower under load; those of all others are at their most."""
+    links = rows_of(connection, "counters", _GPU_LINKS)
+    narrow = [link for link in links if _lacks(link[3], link[4]) or (_lacks(link[5], link[6]) and (link[7] or 0) >= _AT_WORK)]
+    if len(narrow) != 1 or len(links) <= _LEAST_PORTS:
+        return
+    ((host, path, device, width, widest, generation, newest, _),) = narrow
+    lanes = f"{width:.0f} lanes of {widest or width:.0f}"
+    speed = f", generation {generation:.0f} of {newest or generation:.0f}" if generation else ""
+    where, others = place(device, host), counted(len(links) - 1, "other GPU")
+    yield f"the PCIe slot of {where}, and the rank on it: its link has {lanes}{speed} ({path}), none of {others} lacks any"
+
+
+def _lacks(value: float | None, most: float | None) -> bool:
+    return value is not None and most is not None and value < most

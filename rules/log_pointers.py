@@ -96,7 +96,8 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
     """One pod that ended by an error or for its memory, or was evicted, and of which nothing tells the ranks."""
     ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
     evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
-    for pods, how in ((ended, "ended"), ([] if ended else evicted, "was evicted")):
+    # Why a pod was evicted is outside of the job: those that ended by an error ended with it.
+    for pods, how in ((evicted, "was evicted"), ([] if evicted else ended, "ended")):
         if len(pods) == 1:
             ((pod, source),) = pods
             yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"

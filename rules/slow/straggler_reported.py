@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, StageName, StageRef
+from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, StageName, StageRef
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.straggler_reports import Slowest, StragglerReports
-from forensics.rules.reductions.text.evidence_text import counted
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _CLOCK = "clock"
 _LEAST_CLOCK_FACTOR = 1.25
@@ -24,13 +24,13 @@ _WORDS = {
 def _evaluate(reports: StragglerReports, logged: Logged, thresholds: Thresholds) -> Iterator[Finding]:
     if logged.stalled:
         return  # who was slow before is not why it stands still
-    found: dict[int, list[Slowest]] = defaultdict(list)
+    found: dict[tuple[int, ...], list[Slowest]] = defaultdict(list)
     for one in reports:
         if one.measure != _CLOCK and _is_clear(one, thresholds):
-            found[one.rank].append(one)
-    for rank, measures in sorted(found.items()):
-        clock = next((one for one in reports if one.measure == _CLOCK and one.rank == rank and _held_down(one)), None)
-        yield _finding(rank, sorted(measures, key=lambda one: -one.factor), clock)
+            found[one.ranks].append(one)
+    for ranks, measures in sorted(found.items()):
+        clock = next((one for one in reports if one.measure == _CLOCK and one.ranks == ranks and _held_down(one)), None)
+        yield _finding(ranks, sorted(measures, key=lambda one: -one.factor), clock)
 
 
 def _is_clear(one: Slowest, thresholds: Thresholds) -> bool:
@@ -49,13 +49,15 @@ def _held_down(one: Slowest) -> bool:
     return one.factor >= _LEAST_CLOCK_FACTOR and 2 * one.times > one.reports
 
 
-def _finding(rank: int, measures: Sequence[Slowest], clock: Slowest | None) -> Finding:
+def _finding(ranks: tuple[int, ...], measures: Sequence[Slowest], clock: Slowest | None) -> Finding:
+    whose = f"the host of {ranks_text(ranks)}"
     first = measures[0]
     loads = first.stage is StageName.DATA
     slow = Cause.DATALOADER_STALL if loads else Cause.COMPUTE_SLOW
     shown = (*measures, clock) if clock is not None else measures
     return Finding(
-        ranks=(rank,),
+        ranks=ranks,
+        granularity=Granularity.of_ranks(ranks),
         cause=slow if clock is None or loads else Cause.GPU_THROTTLED,
         stage=StageRef(name=first.stage, component=Component.HOST if loads else Component.COMPUTE),
         belief=Belief.BEHIND_AND_BUSY,
@@ -63,10 +65,10 @@ def _finding(rank: int, measures: Sequence[Slowest], clock: Slowest | None) -> F
         evidence=tuple(Evidence(_said(one), one.source) for one in shown),
         anomaly=Anomaly.FAIL_SLOW,
         next_steps=(
-            f"compare the storage, the CPU load and the loader's processes of the host of rank {rank} with those of a peer"
+            f"compare the storage, the CPU load and the loader's processes of {whose} with those of a peer"
             if loads
-            else f"take nvidia-smi -q of the host of rank {rank}: clocks, throttle reasons, temperature, other processes",
-            f"take a trace of some steps of rank {rank} and of a peer: the report tells that it is slow, not by what",
+            else f"take nvidia-smi -q of {whose}: clocks, throttle reasons, temperature, other processes",
+            f"take a trace of some steps of rank {ranks[0]} and of a peer: the report tells that it is slow, not by what",
         ),
     )
 
@@ -78,21 +80,23 @@ def _part(stage: StageName) -> str:
 def _said(one: Slowest) -> str:
     what = _WORDS.get(one.measure, one.measure)
     often = f"{one.times} of {counted(one.reports, 'report')}"
+    who = ranks_text(one.ranks)
     if one.times_ms is not None:
         own, peers = one.times_ms
+        takes, its = ("takes", "its") if len(one.ranks) == 1 else ("take", "their")
         steps = f"{'the last ' if one.has_begun else ''}{counted(one.reports, 'step')}"
         return (
-            f"in {one.times} of {steps} rank {one.rank} takes the longest for {_part(one.stage)}: "
-            f"{own:.0f} ms, its peers {peers:.0f} ms (median), by which its own work of a step takes {one.factor:.1f} times "
-            "as long"
+            f"in {one.times} of {steps} {who} {takes} the longest for {_part(one.stage)}: "
+            f"{own:.0f} ms, {its} peers {peers:.0f} ms (median), by which {its} own work of a step takes {one.factor:.1f} "
+            "times as long"
         )
     beside = f"; no other rank is beyond {one.next_factor:.2f} times" if one.next_factor is not None else ""
     if one.measure.startswith("test "):
         what = one.measure.removeprefix("test ")
-        return f"in {often} rank {one.rank} reaches {1 / one.factor:.0%} of the mean of all ranks in {what}"
+        return f"in {often} {who} reaches {1 / one.factor:.0%} of the mean of all ranks in {what}"
     if one.measure in ("score", "throughput", _CLOCK):
-        return f"in {often} {what} is the lowest: the best is {one.factor:.2f} times that of rank {one.rank}{beside}"
-    return f"in {often} rank {one.rank} is the slowest by {what}: {one.factor:.2f} times the fastest{beside}"
+        return f"in {often} {what} is the lowest: the best is {one.factor:.2f} times that of {who}{beside}"
+    return f"in {often} {who} is the slowest by {what}: {one.factor:.2f} times the fastest{beside}"
 
 
 def _clears() -> None:

@@ -91,7 +91,8 @@ class Logged:
 
 _SPOKEN = """
 SELECT rank, min(host) FROM (
-    SELECT rank, host FROM log_positions UNION ALL SELECT rank, host FROM log_events
+    SELECT rank, CASE WHEN origin IN ('watchdog', 'nccl') THEN host END AS host FROM log_positions
+    UNION ALL SELECT rank, host FROM log_events
     UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
 ) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
 """

@@ -31,11 +31,17 @@ COUNTED = "collective"
 _UNITS = {"desync": COUNTED, "milestone": SPOKEN}
 _OTHERS = "ranks that are not named"
 
+# Of an id of NCCL that a rank did not receive: one that has begun to set up its own communicator has handed the id out.
 _ROWS = """
 SELECT p.origin, p.source_id, p.communicator, p.rank, p.size, p.enqueued, p.completed, p.timed_out, p.kind,
        s.path || '#line=' || p.locator
 FROM log_positions p JOIN sources s USING (source_id)
 WHERE p.origin IN ('desync', 'horovod', 'barrier', 'analysis', 'hccl', 'milestone') AND p.communicator IS NOT NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM log_positions m
+        JOIN log_positions n ON n.origin = 'nccl' AND n.init = 'started' AND coalesce(n.rank, n.group_rank) = m.rank
+        WHERE p.communicator = 'ncclUniqueId' AND m.communicator = p.communicator AND m.source_id = p.source_id
+            AND m.enqueued = 0)
 ORDER BY p.origin, s.path, p.communicator, p.rank
 """
 

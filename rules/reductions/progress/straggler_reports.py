@@ -36,7 +36,7 @@ FROM straggler_reports r JOIN sources s USING (source_id) ORDER BY s.path, r.mea
 
 @dataclass(frozen=True, slots=True)
 class Slowest:
-    """The rank that one measure of one log reports as the slowest in most of `reports`: in `times` of them.
+    """The ranks that one measure of one log reports as the slowest in most of `reports`: in `times` of them; mostly one.
 
     `factor` is how many times as long as the fastest it takes, in the middle of these, `next_factor` the most that another rank
     takes, None where no other is listed. `times_ms` are its own time of a stage and that of its peers. `has_begun` says that
@@ -45,7 +45,7 @@ class Slowest:
 
     measure: str
     stage: StageName
-    rank: int
+    ranks: tuple[int, ...]
     times: int
     reports: int
     factor: float
@@ -73,23 +73,23 @@ def straggler_reports(connection: DuckDBPyConnection) -> StragglerReports:
 def _by_times(connection: DuckDBPyConnection) -> Iterator[Slowest]:
     """The slowest by the times of stages that all ranks print, of each stage: in all steps, or in all since it became so."""
     for stage, steps in stage_times(connection):
-        ranks = [step.rank for step in steps if step.is_awaited]
-        if ranks:
-            rank = max(dict.fromkeys(ranks), key=ranks.count)
-            last = _became_slowest(steps, rank)
-            own = [step for step in last if step.is_awaited and step.rank == rank]
+        late = [step.ranks for step in steps if step.is_awaited]
+        if late:
+            ranks = max(dict.fromkeys(late), key=late.count)
+            last = _became_slowest(steps, ranks)
+            own = [step for step in last if step.is_awaited and step.ranks == ranks]
             factor, other = median(step.factor for step in own), median(step.next_factor for step in own)
             times = median(step.ms for step in own), median(step.peers_ms for step in own)
             begun = len(last) < len(steps)
-            yield Slowest("times", stage, rank, len(own), len(last), factor, other, own[0].source, times, begun)
+            yield Slowest("times", stage, ranks, len(own), len(last), factor, other, own[0].source, times, begun)
 
 
-def _became_slowest(steps: Sequence[StepOfStage], rank: int) -> Sequence[StepOfStage]:
-    """The steps from the first one on since which a rank is the slowest in nearly all; all of them where there is none such.
+def _became_slowest(steps: Sequence[StepOfStage], ranks: tuple[int, ...]) -> Sequence[StepOfStage]:
+    """The steps from the first one on since which they are the slowest in nearly all; all of them where there is none such.
 
     It must last for a good part of the record, up to its end: ranks of a sound job take turns.
     """
-    is_own = [step.is_awaited and step.rank == rank and step.factor >= _LEAST_SLOW for step in steps]
+    is_own = [step.is_awaited and step.ranks == ranks and step.factor >= _LEAST_SLOW for step in steps]
     least = max(_LEAST_SINCE, len(steps) // 4)
     for place in (place for place, own in enumerate(is_own) if own):
         if len(steps) - place < least:
@@ -124,7 +124,7 @@ def _slowest(measure: str, reports: Sequence[Sequence[tuple[int, float, bool, st
     return Slowest(
         measure,
         _stage(measure),
-        rank,
+        (rank,),
         len(own),
         max(made, len(reports)),
         median(factor for _, factor, _, _ in own),

@@ -30,6 +30,28 @@ def port(errors: int, lid: int = 14) -> str:
     )
 
 
+LINKS = "index, pci.bus_id, pcie.link.gen.current, pcie.link.gen.max, pcie.link.width.current, pcie.link.width.max, {0}\n"
+
+
+def gpus(*links: tuple[int, int], load: int = 100) -> str:
+    """What nvidia-smi says of GPUs with these generations and lanes."""
+    rows = [f"{n}, 00000000:{n + 16:x}:00.0, {gen}, 5, {width}, 16, {load} %\n" for n, (gen, width) in enumerate(links)]
+    return LINKS.format("utilization.gpu [%]") + "".join(rows)
+
+
+def listens(host: str, rank: int, interface: str, address: str) -> str:
+    front = f"{host}:70{rank}:70{rank} [0] NCCL INFO"
+    init = f"ncclCommInitRank comm 0x5{rank} rank {rank} nranks 3 cudaDev 0 nvmlDev 0 busId 1000 commId 0x7 - Init START"
+    return f"{front} Bootstrap : Using {interface}:{address}<0>\n{front} {init}\n"
+
+
+EVENTS = """LAST SEEN   TYPE     REASON      OBJECT           MESSAGE
+52m         Normal   Preempted   pod/j-worker-3   Preempted by pod 7d1c on node n9
+"""
+ENDED = "Name:         j-worker-6\nNamespace:    ml\nContainers:\n  main:\n    State:      Terminated\n      Exit Code:    1\n"
+INSIDE = {f"n{n}.log": listens(f"n{n}", n, "bond0", f"10.4.0.{n}") for n in range(2)}
+
+
 def first(folder: Path, files: Mapping[str, str]) -> str:
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
@@ -54,6 +76,9 @@ def test_counters_of_perfquery() -> None:
         ({"a.log": STEPS + DIFFERS.format(12, 4)}, "the GPU of rank 12"),
         ({"a.log": STEPS + REPLICA.format("workerpool1-1", 137)}, "the log of pod workerpool1-1"),
         ({"a.log": STEPS + REPLICA.format("worker 2", 1)}, "the log of pod worker-2"),
+        ({"events.txt": EVENTS, "describe.txt": ENDED}, "the log of pod j-worker-3, which was evicted"),
+        ({"gpus.csv": gpus((5, 16), (5, 16), (1, 4), (5, 16)), "a.log": STEPS}, "the PCIe slot of GPU-2"),
+        (INSIDE | {"n2.log": listens("n2", 2, "docker0", "172.17.0.1")}, "NCCL_SOCKET_IFNAME and the interfaces of n2"),
     ],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
@@ -108,3 +133,18 @@ def test_the_one_nic_to_which_pcie_carries_less_by_kernel_logs(tmp_path: Path) -
 def test_a_nic_of_another_kind_on_the_only_host_is_not_pointed_at(tmp_path: Path) -> None:
     text = _started("0000:01:00.0", "063.008") + "".join(_started(f"0000:{at}7:00.0", "252.048") for at in range(1, 5))
     assert "slot of" not in first(tmp_path, {"gpu-1/dmesg.txt": text})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"gpus.csv": gpus((1, 16), (1, 16), (1, 16), (1, 16), load=0), "a.log": STEPS},
+        {"gpus.csv": gpus((5, 16), (1, 16), (5, 16), (5, 16), load=0), "a.log": STEPS},
+        {"gpus.csv": gpus((5, 8), (5, 8), (5, 16), (5, 16)), "a.log": STEPS},
+        {f"n{n}.log": listens(f"n{n}", n, "docker0", "172.17.0.1") for n in range(3)},
+        INSIDE | {"n2.log": listens("n2", 2, "eth0", "10.4.9.2")},
+    ],
+    ids=["idle GPUs", "an idle GPU", "two with few lanes", "all inside", "another network"],
+)
+def test_links_and_addresses_that_point_nowhere(tmp_path: Path, files: Mapping[str, str]) -> None:
+    assert not any(word in first(tmp_path, files) for word in ("PCIe slot", "NCCL_SOCKET_IFNAME"))

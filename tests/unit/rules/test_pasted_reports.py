@@ -37,6 +37,33 @@ def test_the_rank_that_did_not_come_to_the_first_call(tmp_path: Path, text: str,
     assert named(pasted(tmp_path, text)) == right
 
 
+def begun(*ranks: int) -> str:
+    """What NCCL says when a rank of 4 begins to set up its communicator."""
+    return "".join(
+        f"n{rank}:{4000 + rank}:{5000 + rank} [0] NCCL INFO ncclCommInitRank comm 0x55a5{rank} rank {rank} nranks 4 cudaDev 0 "
+        f"nvmlDev 0 busId 1000 commId 0x77 - Init START\n"
+        for rank in ranks
+    )
+
+
+@pytest.mark.parametrize(("ranks", "right"), [((0, 1, 2), {3}), ((1, 2), {0})])
+def test_a_rank_that_handed_out_its_id_did_come(tmp_path: Path, ranks: tuple[int, ...], right: set[int]) -> None:
+    assert named(pasted(tmp_path, begun(*ranks) + first_call(3))) == right
+
+
+@pytest.mark.parametrize("completed", [-1, 811], ids=["nothing was done", "lines are missing"])
+def test_inits_in_logs_that_were_cut(tmp_path: Path, completed: int) -> None:
+    """Ranks that did calls together have completed their init, whatever their logs still tell of it."""
+    last = f"last enqueued NCCL work: {completed + 1}, last completed NCCL work: {completed}."
+    gave_up = "".join(
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Exception (either an error or "
+        f"timeout) detected by watchdog at work: {completed + 1}, {last}\n"
+        for rank in range(3)
+    )
+    causes = {suspect.cause for suspect in pasted(tmp_path, begun(0, 1, 2) + gave_up).suspects}
+    assert (Cause.INIT_STALL in causes) == (completed < 0)
+
+
 def analysed(*errors: tuple[int, str], error: str = "SIZE_OR_SYNTAX_MISMATCH", what: str = "input sizes") -> str:
     said = ", ".join(
         f"Culprit rank {rank}; Error type: {error}, Expected {what}: '[[2, 8]]' does not match found {what}: '{found}'"

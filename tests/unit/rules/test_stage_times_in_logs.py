@@ -288,3 +288,35 @@ def test_tables_of_which_nothing_tells_the_rank(tmp_path: Path) -> None:
 def test_headers_without_a_rank_that_are_no_table_of_times(header: str) -> None:
     rows = "".join(f"{step},1.0,2.0,3.0\n" for step in range(9))
     assert not read(f"{header}\n{rows}".encode(), "out.log").rows("log_stage_times")
+
+
+def together(late: set[int], waits: float = 0.5) -> Times:
+    def times(rank: int, step: int) -> dict[str, float]:
+        own = usual(rank, step)
+        return own | ({"fwd": own["fwd"] + 0.5} if rank in late else {"allreduce_wait": own["allreduce_wait"] + waits})
+
+    return times
+
+
+def test_ranks_in_a_row_that_compute_longer_together(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, lines(together({8, 9, 10}), ranks=16))
+    assert (verdict.outcome, named(verdict), verdict.suspects[0].stage.name) == (
+        Outcome.SLOWDOWN,
+        {8, 9, 10},
+        StageName.FORWARD,
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "more"),
+    [
+        (together({3, 9}), ""),
+        (together({8, 9, 10, 11, 12}), ""),
+        (together({8, 9, 10}, waits=0.0), ""),
+        (together({12, 13, 14, 15}), "pipeline_model_parallel_size ........................... 4\n"),
+    ],
+    ids=["apart", "a third of all", "nobody waits", "a stage of a pipeline"],
+)
+def test_ranks_that_may_do_other_work(tmp_path: Path, times: Times, more: str) -> None:
+    options = "------------------------ arguments ------------------------\n" + more if more else ""
+    assert named(judged(tmp_path, options + lines(times, ranks=16))) == set()
