@@ -115,6 +115,9 @@ class CallPlaces:
         if told.usual is None:
             return self._next_of_opening(told)
         at = self._expected(told)
+        if at == told.usual[0] and told.record.is_message[told.begins[-1] - 1]:
+            # No call ended the step before: its last pass may go on, of which nothing is sent.
+            return CallPlace(stage=self.stage_of(rank), opens=True)
         receives = at is not None and bool(told.record.is_message[at] and not told.record.is_send[at])
         return None if at is None else replace(self._place(told, at), opens=at == told.usual[0], receives=receives)
 
@@ -127,6 +130,10 @@ class CallPlaces:
         if told is None or following is None or (following.direction == direction and not following.receives):
             return following
         last = len(told.record) - 1
+        if following.receives and told.record.is_message[last] and not told.record.is_send[last]:
+            # It works on what it received, and sends nothing of that.
+            came = self._of_pass(told, last)
+            return came if direction in (None, came.direction) else replace(came, direction=None, microbatch=None, chunk=None)
         before = self._of_pass(told, last) if last >= told.begins[-1] and not told.record.is_message[last] else None
         if before and following.receives and before.direction is None:
             # Where nothing tells what the last call was for, the pass may still be the one that it is of.
@@ -161,10 +168,11 @@ class CallPlaces:
 
     def _place(self, told: Told, at: int) -> CallPlace:
         place = self._of_pass(told, at)
-        if not place.in_pass or told.ends is None or told.passes is None or not ends_two_passes(told.record, told.passes, at):
+        before = message_before(told.record, told.begins, at)
+        if not place.in_pass or not told.ends or not told.passes or not ends_two_passes(told.record, told.passes, at, before):
             return place
         # The last stage goes back with the microbatch that came; the first one with another than it sends on.
-        number, came = (int(told.passes.ordinal[each]) for each in (at, message_before(told.record, at)))
+        number, came = (int(told.passes.ordinal[each]) for each in (at, before))
         same = told.ends.after is None and told.passes.per_step > 1 and number == came >= 0
         return replace(place, direction=None, microbatch=number if same else None, chunk=None)
 
@@ -204,6 +212,8 @@ class CallPlaces:
         first = self.told(chain[-1]) if chain else None
         if first is None or first.passes is None or first.ends is None or first.ends.after is None:
             return replace(place, direction=None, microbatch=None)
+        if first.usual is not None and first.passes.per_step:
+            number %= first.passes.per_step  # where messages are answered one by one, they tell no step from the next
         second = self.told(first.ends.after)
         is_last = second is not None and second.ends is not None and second.ends.after is None
         if second is not None and is_last and second.record.is_send.any() and not _has_paths(first, second):

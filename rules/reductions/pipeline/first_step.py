@@ -14,6 +14,8 @@ from forensics.rules.reductions.steps.records import Flags, Ints, Record
 
 # Messages of one microbatch in the stage that has most of them: in and out, both ways.
 _MOST_PASSES = 4
+# Messages with a neighbour for one microbatch.
+_THERE_AND_BACK = 2
 # One in so many spaces between messages has a pass in it, at least: the others are between a message and the next.
 _PARTS_OF_PASSES = 3
 
@@ -25,12 +27,24 @@ def first_begin(record: Record, begins: Ints) -> Ints:
     if record.is_marked or not len(record) or record.call_order.min() > 0 or (len(begins) > 1 and not parts):
         return begins
     messages = np.flatnonzero(record.is_message)
-    later = later if parts else begins
+    later = later if parts else begins if len(begins) else _drained(record, messages)
     if not len(messages) or (len(later) and messages[0] >= later[0]):
         return begins
     # The first stage works before its first message: back to what is not made again, as the set-up of the job.
     outside = np.flatnonzero(~np.isin(record.form[: messages[0]], record.form[messages[0] + 1 :]))
     return np.append(np.int64(outside[-1] + 1 if len(outside) else 0), later)
+
+
+def _drained(record: Record, messages: Ints) -> Ints:
+    """Where steps begin that no call of all ranks ends: behind each message with which all that was passed on has come back.
+
+    Empty where each message is answered before the next one, as in the last stage: that is so within a step too.
+    """
+    opening = messages[record.peer[messages] == record.peer[messages[0]]] if len(messages) else messages
+    under_way = np.cumsum(np.where(record.is_send[opening] == record.is_send[opening[:1]], 1, -1))
+    ends = np.flatnonzero(under_way == 0)
+    in_turn = (np.diff(ends, prepend=-1) <= _THERE_AND_BACK).any() or under_way.min(initial=0) < 0
+    return messages[:0] if in_turn else np.asarray(opening[ends] + 1, np.int64)
 
 
 def _are_parts(record: Record, begins: Ints) -> bool:
@@ -141,8 +155,18 @@ def next_pass(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, in
     """Direction and number of the pass of the call that would follow, and whether it receives; None where nothing tells it.
 
     It is the call that followed when the rank did the same since an earlier message, else one of the pass that it works on. The
-    direction may be `NEITHER`: not known.
+    direction may be `NEITHER`: not known. So it is behind a message that came to an end of the pipeline, which works in both
+    directions before it sends one; in which pass the first stage is then, nothing tells.
     """
+    found, last = _next(record, passes, ends), len(record) - 1
+    # A rank that has sent nothing yet may have a stage behind it.
+    is_end = ends.is_first or (ends.after is None and record.is_send.any())
+    if found is None or found[2] or not is_end or not record.is_message[last] or record.is_send[last]:
+        return found
+    return None if ends.is_first else (NEITHER, found[1], False)
+
+
+def _next(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, int, bool] | None:
     messages = np.flatnonzero(record.is_message & (passes.direction != NEITHER))
     if not len(messages):
         return None

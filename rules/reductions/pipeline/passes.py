@@ -235,19 +235,19 @@ def _messages(record: Record, chosen: Flags) -> tuple[Flags, Flags]:
     return (chosen & record.is_message & record.is_send, chosen & record.is_message & ~record.is_send)
 
 
-def ends_two_passes(record: Record, passes: Passes, at: int) -> bool:
-    """Whether a message that is sent may end a pass of either direction: work of both lies between it and one that came."""
-    before = message_before(record, at)
+def ends_two_passes(record: Record, passes: Passes, at: int, before: int) -> bool:
+    """Whether a message that is sent may end a pass of either direction: work of both lies behind one that came `before` it."""
     if not record.is_message[at] or not record.is_send[at] or before < 0 or record.is_send[before]:
         return False
     between = passes.direction[before + 1 : at][~record.is_message[before + 1 : at]]
     return bool(passes.direction[before] != passes.direction[at]) and not (between != NEITHER).any()
 
 
-def message_before(record: Record, at: int) -> int:
-    """The place of the last message of an earlier call; -1 without one."""
-    found = np.flatnonzero(record.is_message[:at] & (record.call_order[:at] < record.call_order[at]))
-    return int(found[-1]) if len(found) else -1
+def message_before(record: Record, begins: Ints, at: int) -> int:
+    """The place of the last message of an earlier call of the same step; -1 without one."""
+    begin = int(begins[begins <= at].max(initial=0))
+    found = np.flatnonzero(record.is_message[begin:at] & (record.call_order[begin:at] < record.call_order[at]))
+    return begin + int(found[-1]) if len(found) else -1
 
 
 def in_turns(number: int, direction: int, stages: int, chunks: int) -> tuple[int, int]:

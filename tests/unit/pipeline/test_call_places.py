@@ -130,12 +130,12 @@ def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
 
 def test_without_collectives_the_last_stage_does_not_tell_forward_from_backward(tmp_path: Path) -> None:
     """It receives, works both ways, and sends back; the first one works back with one microbatch and on with another."""
-    job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4))
+    job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4), microbatches=6)
     with case_of(sound(job), tmp_path) as connection:
         places = CallPlaces(connection, Recorded(connection))
         told = {rank: [places.of_call(rank, record.label(at), int(record.sequence[at])) for at in _sends(record)]
                 for rank, record in records(connection, [0, 4, 12]).items()}  # fmt: skip
-    assert {(place.direction, place.microbatch) for place in told[12] if place} == {(None, number) for number in range(4)}
+    assert {(place.direction, place.microbatch) for place in told[12] if place} == {(None, number) for number in range(6)}
     assert (None, None) in {(place.direction, place.microbatch) for place in told[0] if place}
     assert None not in {place.direction for place in told[4] if place}
 

@@ -192,3 +192,55 @@ def test_what_begins_steps_in_a_small_group_is_no_part_of_them(microbatches: int
         places = CallPlaces(connection, Recorded(connection))
         found = {place.microbatch for at in range(len(job.calls[0])) if (place := places.pass_at(0, at))}
     assert found - {None} <= set(range(microbatches))
+
+
+THERE = [(stage, stage + 1) for stage in (0, 1)]
+BACK = [(stage, stage - 1) for stage in (2, 1)]
+ALL_FORWARD = [*THERE * 4, *BACK * 4]
+IN_TURN = [*THERE, (0, 1), (2, 1), (1, 2), (0, 1), (1, 0), (2, 1), (1, 2), (1, 0), *BACK]
+"""Messages of a step of three stages: four microbatches by GPipe, three by 1F1B."""
+
+
+def stopped_in_second_step(order: list[tuple[int, int]], made: int, *, marked: bool) -> Job:
+    """A job that stops in its second step behind so many messages; `marked`: a call of all ranks ends the first one."""
+    job = Job(3, "nccl")
+    pipe = job.group(range(3), "pp")
+    for number, (sender, receiver) in enumerate([*order, *order[:made]]):
+        if marked and number == len(order):
+            job.call(job.everyone, shapes=((1,),))
+        job.call(pipe, f"send {sender}->{receiver}", [sender])
+        job.call(pipe, f"recv {receiver}<-{sender}", [receiver])
+    if marked and not made:
+        job.call(job.everyone, shapes=((1,),))
+    return job
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    ("order", "made", "rank", "expected"),
+    [
+        (ALL_FORWARD, 2, 0, ("forward", 1)),
+        (ALL_FORWARD, 2, 2, ("forward", 0)),
+        (ALL_FORWARD, 10, 0, ("backward", 0)),
+        (IN_TURN, 5, 2, (None, 1)),
+        (IN_TURN, 5, 0, ("forward", 2)),
+    ],
+)
+def test_messages_that_came_back_end_a_step_where_no_call_of_all_does(
+    order: list[tuple[int, int]], made: int, rank: int, expected: tuple[str | None, int], marked: bool, tmp_path: Path
+) -> None:
+    with open_case([loose(stopped_in_second_step(order, made, marked=marked), tmp_path)]) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(rank, None)
+    assert found is not None
+    assert (found.direction, found.microbatch, found.stage) == (*expected, rank)
+
+
+@pytest.mark.parametrize(("marked", "expected"), [(True, ("forward", 0)), (False, (None, None))])
+def test_behind_the_last_message_of_a_step_the_next_one_begins_where_a_call_ended_it(
+    marked: bool, expected: tuple[str | None, int | None], tmp_path: Path
+) -> None:
+    """The first stage sends nothing of its last backward pass, which may still go on."""
+    with open_case([loose(stopped_in_second_step(ALL_FORWARD, 0, marked=marked), tmp_path)]) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(0, None)
+    assert found is not None
+    assert (found.direction, found.microbatch, found.opens) == (*expected, True)
