@@ -102,6 +102,7 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
     """Places of the calls of a step in the order of the host, and by how many ns each was above its usual; None if not known.
 
     Moments count from the last call before the step: a host that pauses between two steps is late to all calls of the second.
+    Ends count from when that was over: what is queued behind a long step is not late by itself.
     """
     row = steps.row(number)
     usual = np.isin(steps.number, times.usual) & (steps.number != number)
@@ -109,7 +110,7 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
         return None
     values = steps.of(getattr(steps.record, column))
     if column != "duration_ns":
-        values = values - steps.before_ns[:, None]
+        values = values - (steps.free_ns if column == "end_ns" else steps.before_ns)[:, None]
     if np.isnan(values).mean() > _UNKNOWN_CALLS or np.isnan(values[row]).all():
         return None
     told = ~np.isnan(values[usual]).all(axis=0)

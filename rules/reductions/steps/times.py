@@ -71,6 +71,12 @@ class Steps:
         marks = self.record.step_begin_ns[self.begin].astype(np.float64)
         return np.where(np.isnan(found), marks - np.nanmedian(marks - found), found)
 
+    @property
+    def free_ns(self) -> Floats:
+        """When the last call before each step was over too (ns), if that is known: hosts that run ahead make it long before."""
+        ended = self.record.end_ns[np.maximum(self.begin - 1, 0)]
+        return np.fmax(self.before_ns, np.where((self.begin > 0) & (ended != UNKNOWN), ended.astype(np.float64), np.nan))
+
     def row(self, number: int) -> int | None:
         """The row of a step; None where the rank does not show it whole."""
         found = np.flatnonzero(self.number == number)

@@ -33,3 +33,14 @@ def test_ends_tell_the_length_where_the_host_runs_ahead(every: int, host_ms: int
     found = step_times(records(connection))
     assert np.median(found.length) == expected_ms * MS
     assert not found.long()
+
+
+def test_what_is_queued_behind_a_step_is_free_to_begin_when_that_is_over() -> None:
+    """The host makes all calls in the first second."""
+    connection = case({"all": (0, 1)}, dict.fromkeys(range(2), STEP * STEPS), first=1)
+    for place in range(2 * STEPS):
+        times = [place * MS, (place + 1) * DEVICE_NS]
+        connection.execute("UPDATE operations SET enqueued_ns = ?, device_end_ns = ? WHERE locator = ?", [*times, place])
+    steps = step_times(records(connection)).ranks[0]
+    assert (steps.free_ns == steps.begin * DEVICE_NS).all()
+    assert (steps.before_ns == (steps.begin - 1) * MS).all()
