@@ -212,11 +212,19 @@ def _is_of_a_host(artefact: Artefact, reading: Reading) -> bool:
 
 
 def _is_a_process(artefact: Artefact, reading: Reading) -> bool:
-    """Whether the number in the name of a file of stacks is that of the process in it, or counts files of several processes."""
+    """Whether the number in the name of a file of stacks is that of its process, or counts files of processes."""
     is_bare = not artefact.has_stated_rank or (artefact.rank_method == "path" and (artefact.rank or 0) >= LEAST_PID)
     if reading.kind != "python_stacks" or not is_bare:
         return False
-    return artefact.rank in _pids(reading) or (not artefact.has_stated_rank and len(_mains(reading)) > 1)
+    if artefact.rank in _pids(reading):
+        return True
+    return not artefact.has_stated_rank and (len(_mains(reading)) > 1 or bool(_told(reading) - {artefact.rank}))
+
+
+def _told(reading: Reading) -> set[int]:
+    """Ranks that stacks say they are of, by headings or by what their processes are called."""
+    columns = (batch.columns.get("rank", ()) for batch in reading.batches if batch.table == "stacks")
+    return {int(rank) for column in columns for rank in column if rank is not None}
 
 
 def _mains(reading: Reading) -> set[int]:

@@ -55,9 +55,9 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
 
 
 def _ranks(artefact: Artefact, threads: Sequence[Thread]) -> list[int | None]:
-    """Ranks by headings, else by what processes are called; the name of a file goes before what its only process is called."""
+    """Ranks by headings, else by what processes are called; what a name of a file states goes before its only process."""
     places = {thread.pid: thread.place for thread in threads if thread.pid is not None and thread.place is not None}
-    told = world_ranks(places) if artefact.rank is None or len(places) > 1 else {}
+    told = world_ranks(places) if not artefact.has_stated_rank or len(places) > 1 else {}
     return [told.get(thread.pid) if thread.rank is None and thread.pid is not None else thread.rank for thread in threads]
 
 

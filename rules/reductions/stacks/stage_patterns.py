@@ -50,6 +50,7 @@ WAITS = _rows(
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:nn/functional|fsdp/_runtime_utils|algorithms/)", _ANY),
     (WaitKind.COLLECTIVE, r"torch/distributed/rpc/api\.py", r"_wait_all_workers|_all_gather|_barrier"),
     (WaitKind.POINT_TO_POINT, r"torch/distributed/rpc/api\.py", r"rpc_sync|_invoke_rpc"),
+    (WaitKind.COLLECTIVE, r"device_communicators/pynccl(?:_wrapper)?\.py", r"\w*(?:[aA]ll_?[rR]educe|[aA]ll_?[gG]ather|[rR]educe_?[sS]catter|[bB]roadcast)\w*"),
     (WaitKind.COLLECTIVE, r"deepspeed/comm/", r"\w*(?:reduce|broadcast|gather|scatter|all_to_all|barrier)\w*"),
     (WaitKind.DATA, r"torch/utils/data/dataloader\.py", r"_?(?:next_data|get_data|try_get_data)|__next__"),
     (WaitKind.DATA, r"torch/utils/data/_utils/worker\.py", r"_worker_loop"),

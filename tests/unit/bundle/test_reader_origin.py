@@ -27,6 +27,7 @@ from forensics.bundle.origin import bundle_origin, origin
         ("r3.log", 3, "guessed"),
         ("user_logs/std_log_process_05.txt", 5, "guessed"),
         ("log_process_5.txt", None, None),
+        ("round-2.txt", None, None),
         ("lr3.log", None, None),
         ("rank3.json#2", 3, "path"),
         ("global_rank_8_local_rank_0.json", 8, "path"),

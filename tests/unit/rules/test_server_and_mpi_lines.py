@@ -131,3 +131,19 @@ def test_dates_with_the_name_of_the_month_stand_in_front_of_labels(tmp_path: Pat
     log += ["17-Jan-23 10:01:15 [Worker:2] ERROR KeyError: 'x'"]
     log += ["17-Jan-23 10:02:15 [Worker:0] ERROR RuntimeError: [pair.cc:598] Connection closed by peer [10.0.0.9]:21658"]
     assert named(pasted(tmp_path, "\n".join(log))) == {2}
+
+
+def test_numbers_of_rounds_beside_processes_that_say_who_they_are(tmp_path: Path) -> None:
+    """`head_spy_1.txt` and `head_spy_2.txt` are two looks at one worker of vLLM, not ranks 1 and 2."""
+    frames = {
+        "head": "all_gather (vllm/distributed/device_communicators/pynccl.py:173)",
+        "peer": "norm (vllm/_custom_ops.py:331)",
+    }
+    for at, (host, inner) in enumerate(frames.items()):
+        for turn in (1, 2):
+            text = f'Process 41{at}: VLLM::Worker_TP{at}\nPython v3.12.3\n\nThread 41{at} (active): "MainThread"\n    {inner}\n'
+            loop = f"    worker_busy_loop (vllm/v1/executor/multiproc_executor.py:86{turn})\n"
+            (tmp_path / f"{host}_spy_{turn}.txt").write_text(text + loop)
+    connection = open_case([tmp_path])
+    found = connection.execute("SELECT DISTINCT s.path[:4], t.rank FROM stacks t JOIN sources s USING (source_id) ORDER BY ALL")
+    assert found.fetchall() == [("head", 0), ("peer", 1)]
