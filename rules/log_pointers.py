@@ -55,6 +55,11 @@ SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator))
 WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
 """
 LEAST_ALIKE = 3
+# Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are told with their ends.
+_KILLED = """
+SELECT subject, min(source) FROM logged_event
+WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod') GROUP BY ALL ORDER BY ALL
+"""
 # Who stopped the job, by its launcher or by Slurm.
 _STOPPED = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
@@ -68,6 +73,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _lost_nodes(connection)
     yield from _dead_workers(connection)
     yield from _dead_pods(connection)
+    yield from _killed(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
     yield from _own_error(heard)
     yield from _stopped(connection, heard)
@@ -101,6 +107,17 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
         if len(pods) == 1:
             ((pod, source),) = pods
             yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
+
+
+def _killed(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of a rank that is not known, perhaps not of the job."""
+    killed = rows_of(connection, "log_events", _KILLED, kinds=("oom_kill",))
+    if len(killed) == 1:
+        ((what, source),) = killed
+        of = (
+            f"process {what}" if what.isdecimal() else f"the process on {what}" if "node/" in what else f"the process of {what}"
+        )
+        yield f"which rank was {of} that the kernel killed for its memory ({source})"
 
 
 def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:

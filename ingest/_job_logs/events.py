@@ -104,6 +104,12 @@ PATTERNS = (
     pattern(
         "barrier_timeout", r"Timed out after \d{1,9} seconds waiting for clients\. (?P<came>\d{1,7}/\d{1,7})", "{came} came"
     ),
+    pattern(
+        "barrier_timeout",
+        r"(?<![\w,.\"'`] )Barrier timed out\. (?:Barrier_id|Id): (?P<what>(?!Shutdown::)\S{1,200})",
+        "{what}",
+        ("Barrier timed out. ",),
+    ),
     pattern("gil_not_free", r"Could not acquire GIL within (?P<ms>\d+) ms on exit", "{ms} ms"),
     pattern(
         "desync_report",
@@ -223,14 +229,8 @@ WORDS = (
     ),
     *("remote process exited", "Got completion from peer", "async fatal event", "Got async", "NCCL WARN", "Watchdog caught"),
     *("ast enqueued", "dump signal", "atchdog got stuck", "Heartbeat monitor timed out", "detected no heartbeat"),
-    *(
-        "atchdog thread",
-        "watchdogHandler",
-        "throwing an instance of",
-        "Cuda failure",
-        "were submitted to be",
-        "monitoredBarrier",
-    ),
+    *("atchdog thread", "watchdogHandler", "throwing an instance of", "Cuda failure", "were submitted to be"),
+    *("monitoredBarrier", "Barrier timed out. "),
     *(
         "self.watchdog_timeout=",
         "Timed out",

@@ -75,6 +75,10 @@ EVICTED = (
     "12m         Normal    NodeNotReady            node/n-5            Node n-5 status is now: NodeNotReady\n"
     "7m          Normal    TaintManagerEviction    pod/fit-worker-5    Marking for deletion Pod train/fit-worker-5\n"
 )
+KILLED = (
+    "LAST SEEN   TYPE      REASON        OBJECT              MESSAGE\n"
+    "3m12s       Warning   OOMKilling    node/n-5            Memory cgroup out of memory: Killed process 41230 (python)\n"
+)
 GONE = "RuntimeError: [x/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:40120"
 
 
@@ -205,6 +209,10 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             {"a.log": CANCELLED.replace("NODE FAILURE, SEE LOG", "TIME LIMIT")},
             "the scheduler: it cancelled the job for its time limit",
         ),
+        (
+            {"events.txt": KILLED, **timeouts(*[9] * 8)},
+            "which rank was the process on node/n-5 that the kernel killed for its memory (events.txt#line=2)",
+        ),
         ({"job.log": FAILED}, "console and kernel log of n0219, which was lost (job.log#line=2)"),
         ({"job.log": "[rank0] x\n" + DIED.format(5)}, "the end of the log of worker 5 "),
         (
@@ -234,6 +242,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
         "a launcher that was stopped",
         "a closed terminal",
         "a time limit",
+        "a kill for memory",
         "a node",
         "a worker",
         "a fault",
