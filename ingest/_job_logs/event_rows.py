@@ -13,6 +13,7 @@ from forensics.ingest._job_logs import pods
 from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
+_OF_JAX = "Barrier timed out. "
 _PASSED = re.compile(r"(?:^|[\s=])\d{1,6} passed(?:, \d{1,6} [a-z]{4,10})* in \d[\d.]{0,11}s(?: \([\d:]{4,9}\))?(?: =+)?\s*$")
 _FAILED = re.compile(r"\d (?:failed|errors?)\b")
 # No watchdog waits for so long: what is dated earlier is of another job, or of an earlier attempt.
@@ -74,5 +75,6 @@ class Events:
         return [line for line, _, _ in self.of_kind("watchdog_timeout")]
 
     def ends(self) -> list[int]:
-        """The lines in which processes ended; what was printed of pods stands anywhere."""
-        return [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]
+        """The lines in which processes ended, or barriers of JAX, which may be tried again; pods are described anywhere."""
+        ended = [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]
+        return ended + [line for line, text, _ in self.of_kind("barrier_timeout") if _OF_JAX in text]

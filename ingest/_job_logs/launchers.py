@@ -40,7 +40,7 @@ START_WORDS = (
     "-m torch.distributed.",
 )
 _START = re.compile(
-    r"(?:[\w.-]{1,64}@[^$#]{1,160})?[$#] (?:\w{1,64}=\S{0,200} ){0,16}"
+    r"(?:\([\w.-]{1,64}\) )?(?:\[?[\w.-]{1,64}@[^$#]{1,160})?[$#] (?:\w{1,64}=\S{0,200} ){0,16}"
     r"(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|horovodrun|python3? -m torch\.distributed\.\w+) "
     r"(?!-{1,2}(?:version|help|V|h)\b)"
 )

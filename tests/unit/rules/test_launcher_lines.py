@@ -285,9 +285,10 @@ def test_errors_that_a_program_caught_and_that_are_no_cause(tmp_path: Path, text
     assert not named(pasted(tmp_path, text))
 
 
-def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompt", ["ada@n1:~/t$", "[ada@n1 t]$", "(fit) [root@n1 ~]#"])
+def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: Path, prompt: str) -> None:
     start, failed = (
-        "ada@n1:~/t$ torchrun --nproc_per_node=2 fit.py --batch {0}\n",
+        prompt + " torchrun --nproc_per_node=2 fit.py --batch {0}\n",
         "[rank1]: ValueError: x\n" + AGENT.format(-9, 1),
     )
     assert named(pasted(tmp_path, start.format(64) + failed)) == {1}
