@@ -73,11 +73,22 @@ def _said(rank: int, wait: Wait, placed: Positions) -> str:
     # A report is of one operation: only a desync report has numbers of calls.
     unit = placed.of(wait.communicator).unit
     is_counted = unit not in ONE_OPERATION
-    kinds = "/".join(sorted({call.kind for call in wait.waiting.values() if call}))
-    what = wait_text(wait) if is_counted or not wait.communicator else f"{kinds} of {wait.communicator}".removeprefix(" of ")
+    what = (
+        wait_text(wait)
+        if is_counted or not wait.communicator
+        else f"{_kinds(wait)} of {wait.communicator}".removeprefix(" of ")
+    )
     if unit == GAVE_UP:
-        return f"{whom} gave up waiting in {kinds} at {wait.communicator}; rank {rank} gave up on nothing"
+        return f"{whom} gave up waiting in {_call(wait)}; rank {rank} gave up on nothing"
     return f"rank {rank} is reported missing in {what}, in which {whom} {verb}"
+
+
+def _kinds(wait: Wait) -> str:
+    return "/".join(sorted({call.kind for call in wait.waiting.values() if call}))
+
+
+def _call(wait: Wait) -> str:
+    return f"{_kinds(wait)} at {wait.communicator}"
 
 
 def _source(wait: Wait) -> str | None:
@@ -95,7 +106,7 @@ def _minority(root: Root, placed: Positions) -> Iterator[Finding]:
             if 0 < 2 * len(wait.waiting) < len(all_ranks) and (
                 all_ranks - set(wait.waiting) == set(wait.absent) or _is_alone(wait, waits)
             ):
-                yield _apart(wait)
+                yield _apart(wait, placed)
                 return
     else:
         first = min(waits, key=lambda wait: wait.sequence)
@@ -112,9 +123,11 @@ def _is_alone(wait: Wait, waits: Sequence[Wait]) -> bool:
     return len(wait.waiting) < len(wait.absent) and set(wait.absent) < elsewhere
 
 
-def _apart(wait: Wait) -> Finding:
+def _apart(wait: Wait, placed: Positions) -> Finding:
     ranks = tuple(sorted(wait.waiting))
     said = f"{ranks_text(ranks)} submitted {wait_text(wait)}, {ranks_text(wait.absent)} did not and wait in others"
+    if placed.of(wait.communicator).unit == GAVE_UP:
+        said = f"{ranks_text(ranks)} gave up waiting in {_call(wait)}, {ranks_text(wait.absent)} in another call"
     finding = (Evidence(said, _source(wait)),)
     return _finding(ranks, Cause.COLLECTIVE_MISMATCH, Component.HOST, "not_started", wait, finding, sure=False)
 

@@ -89,6 +89,32 @@ def test_who_tells_nothing_of_a_missing_rank(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
 
 
+FOUR = ended(r0=1, r1=1, r2=1, r3=1)
+
+
+@pytest.mark.parametrize("first", [OWN, CLOSED], ids=["all gave up", "one lost them"])
+def test_the_one_rank_that_gave_up_elsewhere(tmp_path: Path, first: str) -> None:
+    verdict = pasted(tmp_path, raised(0) + raised(1) + raised(2, first, line=31, call="barrier") + raised(3) + FOUR)
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.HANG)
+    assert verdict.suspects[0].confidence is Confidence.SUSPECT
+    assert any("gave up waiting in barrier at fit.py:31" in each.statement for each in verdict.suspects[0].evidence)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        raised(0) + raised(1) + raised(2, line=31) + raised(3, line=31) + FOUR,
+        raised(0) + raised(1, line=25) + raised(2, line=31) + raised(3) + FOUR,
+        raised(0) + raised(1) + raised(2, line=31, call="recv") + raised(3) + FOUR,
+        raised(0, CLOSED) + raised(1, CLOSED) + raised(2, CLOSED, line=31) + raised(3, CLOSED) + FOUR,
+        raised(0) + raised(1, line=31) + ended(r0=1, r1=1),
+    ],
+    ids=["two of four", "two apart", "a message", "nobody waited long", "two ranks"],
+)
+def test_who_tells_nothing_of_a_rank_elsewhere(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
+
+
 def of_each(folder: Path, own: str) -> Path:
     """A log of each of four ranks, rank 2 with one of its own."""
     steps = "".join(f"2026-03-04 15:3{minute}:07 INFO step {minute}0 loss 0.5\n" for minute in range(6))
