@@ -76,8 +76,8 @@ _SOURCES = (
 
 
 def claims_rank(environ: Mapping[str, str]) -> bool:
-    """Whether an environment gives a rank."""
-    return claim(environ) is not None
+    """Whether an environment gives a rank, or the number of a process on its host."""
+    return claim(environ) is not None or place_on_node(environ) is not None
 
 
 def claim(environ: Mapping[str, str], namespace: str | None = None) -> Claim | None:
@@ -92,6 +92,23 @@ def claim(environ: Mapping[str, str], namespace: str | None = None) -> Claim | N
             local_rank = _first(environ, source.local_rank)
             return Claim(rank, source.rank, _first(environ, source.world), local_rank, local_size, job)
     return _from_group(environ, job)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Number of a node and of a process on it, as launchers give them that count no ranks, with the size of the job."""
+
+    node: int
+    local_rank: int
+    world_size: int
+
+
+def place_on_node(environ: Mapping[str, str]) -> NodePlace | None:
+    """The place that NODE_RANK and LOCAL_RANK give, where the environment gives no rank."""
+    node, local_rank, world_size = (_number(environ, name) for name in ("NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    if node is None or local_rank is None or not world_size or claim(environ) is not None:
+        return None
+    return NodePlace(node, local_rank, world_size)
 
 
 def job_id(environ: Mapping[str, str], namespace: str | None = None) -> JobId:

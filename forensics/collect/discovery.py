@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from forensics.bundle.claims import Claim, JobId, claim
 from forensics.collect.processes import Stat, ancestors, descendants
 from forensics.collect.scan import Process, Scan
+from forensics.collect.script_ranks import METHOD as BY_SCRIPT
+from forensics.collect.script_ranks import script_claims
 from forensics.rank_ranges import format_ranks
 
 _WORKER_NAME = "pt_data_worker"  # torch/utils/data/_utils/worker.py
@@ -20,7 +22,10 @@ _WORKER_NAME = "pt_data_worker"  # torch/utils/data/_utils/worker.py
 
 @dataclass(frozen=True, slots=True)
 class FoundRank:
-    """A living rank: its process, how its number was found, the top of its tree, and processes of it that lost their parent."""
+    """A living rank: its process, how its number was found, the top of its tree, and processes of it that lost their parent.
+
+    `started` are other ranks that it started, with the tops of their trees.
+    """
 
     rank: int
     method: str
@@ -28,6 +33,7 @@ class FoundRank:
     head: Process
     claim: Claim | None = None
     detached: tuple[int, ...] = ()
+    started: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def _claims(scan: Scan, excluded: frozenset[int]) -> dict[int, Claim]:
             found = claim(process.environ, process.net_ns)
             if found is not None:
                 claims[pid] = found
-    return claims
+    return {**script_claims(scan, excluded), **claims}
 
 
 def _candidates(scan: Scan, stats: Mapping[int, Stat], claims: Mapping[int, Claim]) -> Iterable[Candidate]:
@@ -126,12 +132,17 @@ def _without_launchers(stats: Mapping[int, Stat], candidates: Sequence[Candidate
             if pid in pids:
                 below.setdefault(pid, []).append(candidate)
     ranks = [one for one in candidates if not _is_launcher(one, below.get(one.trainer.pid, []))]
-    kept = {one.trainer.pid for one in ranks}
-    return [one for one in ranks if not kept.intersection(ancestors(stats, one.head.pid))]
+    kept = {one.trainer.pid: one.claim for one in ranks}
+    return [one for one in ranks if all(_started_itself(kept.get(pid), one) for pid in ancestors(stats, one.head.pid))]
+
+
+def _started_itself(above: Claim | None, candidate: Candidate) -> bool:
+    """Whether a process above a rank is none, or that of the script which started itself once more."""
+    return above is None or (above.method == candidate.claim.method == BY_SCRIPT and above.job == candidate.claim.job)
 
 
 def _is_launcher(candidate: Candidate, below: Sequence[Candidate]) -> bool:
-    if candidate.claim.local_rank is not None and candidate.claim.method == "RANK":
+    if candidate.claim.local_rank is not None and candidate.claim.method in ("RANK", BY_SCRIPT):
         return False
     distinct = {one.claim.rank for one in below}
     return len(distinct) > 1 or any(one.claim.local_rank is not None for one in below)
@@ -155,7 +166,8 @@ def _resolve(stats: Mapping[int, Stat], group: Sequence[Candidate], job: JobId) 
         warnings.extend(_collision(rank, living))
         best = living[0]
         detached = tuple(process.pid for process in lost)
-        ranks.append(FoundRank(rank, best.claim.method, best.trainer, best.head, best.claim, detached))
+        started = frozenset(one.head.pid for one in group if best.trainer.pid in ancestors(stats, one.head.pid))
+        ranks.append(FoundRank(rank, best.claim.method, best.trainer, best.head, best.claim, detached, started))
     sizes = sorted({one.claim.world_size for one in group if one.claim.world_size is not None})
     if len(sizes) > 1:
         warnings.append(f"the ranks disagree on the size of the job ({', '.join(map(str, sizes))}); took the largest")

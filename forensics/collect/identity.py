@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def rank_document(context: Context, scan: Scan, found: FoundRank, counts: Counte
         "nice": process.stat.nice,
         "cpu_limit": cpu_limit(groups, mount),
         "oom_kill": _oom_kills(groups, mount),
-        "children": _children(scan, process.pid, found.detached, counts),
+        "children": _children(scan, process.pid, found.detached, counts, found.started),
         "devices": _devices(context.procfs, process.pid),
     }
 
@@ -122,10 +122,12 @@ def missing_document(
     }
 
 
-def _children(scan: Scan, root: int | None, lost: Sequence[int], counts: Counter[str]) -> list[dict[str, Any]]:
-    """Processes below `root`, then those that lost it as their parent and what is below them."""
+def _children(
+    scan: Scan, root: int | None, lost: Sequence[int], counts: Counter[str], started: Collection[int] = ()
+) -> list[dict[str, Any]]:
+    """Processes below `root` without the ranks that it started, then those that lost it as their parent, and what is below."""
     stats = scan.stats
-    below = descendants(stats, root) if root is not None else []
+    below = descendants(stats, root, started) if root is not None else []
     pids = dict.fromkeys([*below, *lost, *(pid for one in lost for pid in descendants(stats, one))])
     return [_child(scan.processes[pid], counts) for pid in list(pids)[:_CHILDREN] if pid in scan.processes]
 

@@ -7,7 +7,7 @@ Layouts: proc(5) and Documentation/filesystems/proc.rst of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,15 +189,18 @@ def all_stats(procfs: ProcFs) -> dict[int, Stat]:
     return stats
 
 
-def descendants(stats: Mapping[int, Stat], root: int) -> list[int]:
-    """Pids of the processes below `root`, nearest first and by start within a level; `root` is not among them."""
+def descendants(stats: Mapping[int, Stat], root: int, without: Collection[int] = ()) -> list[int]:
+    """Pids of the processes below `root`, nearest first and by start within a level; `root` is not among them.
+
+    What `without` names is left out with all that is below it.
+    """
     children: dict[int, list[int]] = {}
     for stat in sorted(stats.values(), key=lambda one: (one.start_ticks, one.pid)):
         children.setdefault(stat.ppid, []).append(stat.pid)
     found: list[int] = []
     level = [root]
     while level:
-        level = [child for parent in level for child in children.get(parent, ()) if child != root]
+        level = [child for parent in level for child in children.get(parent, ()) if child != root and child not in without]
         found.extend(level)
     return found
 

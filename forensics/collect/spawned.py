@@ -13,6 +13,7 @@ from forensics.bundle.claims import claim
 from forensics.collect.discovery import Discovery, FoundRank
 from forensics.collect.processes import ProcFs, ancestors, inodes
 from forensics.collect.scan import Process, Scan
+from forensics.collect.script_ranks import script_claims
 from forensics.rank_ranges import format_ranks
 from forensics.vocabulary import GUESSED
 
@@ -84,12 +85,13 @@ def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
 
 def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:
     """The processes a user named: by their environment where it gives a rank, else numbered in start order."""
+    scripts = script_claims(scan, frozenset())
     claimed: list[FoundRank] = []
     silent: list[Process] = []
     warnings: list[str] = []
     for pid in pids:
         process = scan.processes[pid]
-        made = claim(process.environ or {}, process.net_ns)
+        made = claim(process.environ or {}, process.net_ns) or scripts.get(pid)
         if made is None or made.rank in (one.rank for one in claimed):
             silent.append(process)
         else:

@@ -58,8 +58,8 @@ class Target:
 
     For a rank without a process `environ` is that of a living rank of its job, and `witness` is that rank's process:
     paths are resolved in its file system. `since_ns` is the start of the rank, or of its job, on CLOCK_REALTIME: what
-    is older is of an earlier run. `extra` are processes of the rank that are no longer below it. `start_ticks` tells its
-    process from a later one that was given the same pid.
+    is older is of an earlier run. `extra` are processes of the rank that are no longer below it, `started` other ranks that
+    are. `start_ticks` tells its process from a later one that was given the same pid.
     """
 
     rank: int
@@ -74,6 +74,7 @@ class Target:
     shared_logs: Mapping[str, str] = field(default_factory=dict)
     guessed_logs: tuple[str, ...] = ()
     start_ticks: int | None = None
+    started: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Tree:
 def process_tree(target: Target, stats: Mapping[int, Stat], limit: int) -> Tree:
     """The processes of a rank as they are now, at most `limit` children."""
     root = target.pid if target.pid is not None and _is_same(target, stats.get(target.pid)) else None
-    children = descendants(stats, root) if root is not None else []
+    children = descendants(stats, root, target.started) if root is not None else []
     for pid in target.extra:
         if pid in stats:
             children.extend(one for one in (pid, *descendants(stats, pid)) if one not in children)

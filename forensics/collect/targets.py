@@ -57,6 +57,7 @@ def _living(found: FoundRank, shared: Mapping[str, str]) -> Target:
         found.detached,
         shared,
         start_ticks=process.stat.start_ticks,
+        started=found.started,
     )
 
 

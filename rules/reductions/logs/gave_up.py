@@ -2,9 +2,9 @@
 lasted too long.
 
 gloo says neither which group nor which call it was; the tracebacks do. A rank that came late to such a call finds its
-connections closed and raises that, and one that waits elsewhere gives up there, or loses those that did before it: only the rank
-that waits for nobody is silent, and has to be ended by its launcher. So it is with a key of the store that one rank has to set.
-Upstream:
+connections closed and raises that, and one that waits elsewhere gives up there, or loses those that did before it: only the
+rank that waits for nobody is silent, and has to be ended by its launcher. So it is with a key of the store that one rank has to
+set. Upstream:
 `UnboundBuffer::waitRecv` of gloo/transport/tcp/unbound_buffer.cc, `TCPStore::wait` of torch.
 """
 

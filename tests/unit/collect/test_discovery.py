@@ -149,6 +149,36 @@ def test_what_the_collector_had_started_before_it_began_is_not_its_own(proc: Fak
     assert own_tree(proc.scan(), OWN, began_ticks=600) == {1, OWN, 9001}
 
 
+def add_script(proc: FakeProc, first: int, world: int, node: int = 0, copies: int = 3) -> None:
+    """A script that started itself once more for each further device of its host."""
+    proc.add(first, 1, torch=True, start=50, environ={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500})
+    for local in range(1, copies + 1):
+        place = {"NODE_RANK": node, "LOCAL_RANK": local, "WORLD_SIZE": world}
+        environ = {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+        proc.add(first + local, first, torch=True, environ=environ, start=100 + local)
+
+
+def test_a_script_that_started_itself_again_is_the_first_rank_of_its_node(proc: FakeProc) -> None:
+    add_script(proc, 100, 8, node=1)
+    worker = {"NODE_RANK": 1, "LOCAL_RANK": 2, "WORLD_SIZE": 8, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+    proc.add(120, 102, torch=True, environ=worker, start=300)
+    proc.add(121, 100, torch=True, environ={**worker, "LOCAL_RANK": 0}, start=301)
+    proc.add(122, 100, torch=True, start=302)
+    discovery = found(proc, "127.0.0.1:29500")
+    assert pids(discovery) == {4: 100, 5: 101, 6: 102, 7: 103}
+    assert (discovery.world_size, discovery.warnings) == (8, ())
+    assert discovery.ranks[0].started == {101, 102, 103}
+    assert pids(given_ranks(proc.scan(), [100, 103])) == {4: 100, 7: 103}
+
+
+def test_a_launcher_that_counts_no_ranks_is_no_rank(proc: FakeProc) -> None:
+    proc.add(90, 1, start=50)
+    for local in range(2):
+        environ = {"NODE_RANK": 0, "LOCAL_RANK": local, "WORLD_SIZE": 2}
+        proc.add(100 + local, 90, torch=True, environ=environ, start=100 + local)
+    assert pids(found(proc)) == {0: 100, 1: 101}
+
+
 def test_spawned_ranks_are_guessed_from_the_order_of_their_start(proc: FakeProc) -> None:
     proc.add(90, 1, torch=True, fds={0: "/dev/null"})
     proc.network(90)
