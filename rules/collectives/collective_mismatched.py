@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, StageRef
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Granularity,
+    Members,
+    StageName,
+    StageRef,
+)
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.mismatch.alignments import Partings
@@ -13,7 +24,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.mismatch.racing_threads import Race, Races
-from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
@@ -115,10 +126,15 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
     if not majority or len({calls[rank] for rank in odd}) != 1:
         # In three calls or more are members of several groups: who is alone there may wait for one that has gone on.
         return
+    places = {found.stage for rank in odd if (found := activity_of(stacks, rank))}
     yield Finding(
         ranks=odd,
         cause=Cause.COLLECTIVE_MISMATCH,
-        stage=StageRef(component=Component.COMMUNICATION, operation=calls[odd[0]].split(" at ")[0]),
+        stage=StageRef(
+            name=places.pop() if len(places) == 1 else StageName.UNKNOWN,
+            component=Component.COMMUNICATION,
+            operation=calls[odd[0]].split(" at ")[0],
+        ),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
         evidence=tuple(e for rank in (majority[0], *odd[:_SHOWN_RANKS]) for e in text.stack(rank)),

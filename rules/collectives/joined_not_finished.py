@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Belief,
@@ -15,6 +16,7 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
+    StageName,
 )
 from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.calls.positions import Communicators, labelled
@@ -165,13 +167,16 @@ def _finding(
     These are told where the hosts live and are inside the same call.
     """
     wait, (beside, lines) = root.waits[0], known
+    stage = text.joined_stage(wait, root.ranks, Component.COMMUNICATION)
+    # One place may be in no known stage: that of the others is not its own.
+    unlike = apart and len({found.stage for rank in root.ranks if (found := activity_of(text.stacks, rank))}) > 1
     on = (Evidence(f"with PXN the message leaves over the NIC of {evidence_text.ranks_text(beside)}"),) if beside else ()
     cause = _cause(groups, root, bool(lines))
     inside = _ROOTS_APART if cause is Cause.COLLECTIVE_MISMATCH else _BELOW_THE_CALL
     return Finding(
         ranks=tuple(sorted((*root.ranks, *beside))),
         cause=cause,
-        stage=text.joined_stage(wait, root.ranks, Component.COMMUNICATION),
+        stage=replace(stage, name=StageName.UNKNOWN, direction=None) if unlike else stage,
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         evidence=(*_evidence(groups, text, root), *on, *(() if apart else _network_lines(lines))),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forensics.model import Cause, Finding, Role, WaitKind
+from forensics.model import Cause, Finding, Role, StageName, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, Stalls, is_leaving
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
+from forensics.rules.reductions.mismatch.refused_sizes import raised_at
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.seen import Seen
 
@@ -25,6 +26,9 @@ def _finding(logs: LogEvents, stalled: StallFindings, stall: Stall) -> Finding:
         step = f"find why rank {rank} finished before its peers (uneven inputs, a swallowed exception)"
         return stalled.finding(stall, Cause.EXTRA_OR_MISSING_COLLECTIVE, (step,))
     step = f"rank {rank} raised: {error.text}"
+    place = raised_at(logs.by_rank.get(rank, ()))
+    if place is not None and stall.stage is StageName.UNKNOWN:
+        stall = replace(stall, stage=place.stage)
     found = stalled.finding(stall, Cause.PYTHON_EXCEPTION, (step,), sources=(error,))
     return replace(found, role=Role.VICTIM) if _lost_a_peer(logs, rank) else found
 

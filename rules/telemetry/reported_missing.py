@@ -18,9 +18,10 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicator
-from forensics.rules.reductions.logs.events import Logs
+from forensics.rules.reductions.logs.events import LogEvents, Logs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.reports import BY_RANKS, COUNTED, GAVE_UP, ONE_OPERATION
+from forensics.rules.reductions.mismatch.refused_sizes import raised_at
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
@@ -32,7 +33,7 @@ _SPOKEN = "no library reports it: the others say that they wait, and have writte
 _GAVE_UP = "no library reports it: a rank that was ended a moment before it gave up in the same call would look alike"
 
 
-def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[Finding]:
+def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions, logs: LogEvents) -> Iterator[Finding]:
     """Ranks that nobody heard of and that others wait for, else the few that wait in something of their own."""
     waits = [wait for wait in graph.waits if wait.overdue]
     missing = tuple(root.ranks[0] for root in graph.reported_roots if _is_missing(roster, root))
@@ -44,7 +45,7 @@ def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions) -> Iterator[F
             yield _absent(rank, waits, placed, sure=len(missing) < len(waiting))
     elif not missing:
         for root in graph.reported_roots:
-            yield from _minority(root, placed)
+            yield from (_staged(found, logs) for found in _minority(root, placed))
 
 
 def _is_missing(roster: Roster, root: Root) -> bool:
@@ -114,6 +115,12 @@ def _minority(root: Root, placed: Positions) -> Iterator[Finding]:
         lagging, done = tuple(first.waiting), group.finished(first.sequence)
         if group.unit == COUNTED and 0 < len(lagging) < len(done):
             yield _unfinished(lagging, done, first, group)
+
+
+def _staged(found: Finding, logs: LogEvents) -> Finding:
+    """The finding with the stage in which the rank gave up, by its traceback."""
+    place = raised_at(logs.by_rank.get(found.ranks[0], ())) if len(found.ranks) == 1 else None
+    return replace(found, stage=replace(found.stage, name=place.stage)) if place is not None else found
 
 
 def _is_alone(wait: Wait, waits: Sequence[Wait]) -> bool:

@@ -193,6 +193,8 @@ def _outside(frames: CallPath, outer: Frame, inner: Frame | None) -> bool:
 def _structural_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
     stage, identified_by = StageName.UNKNOWN, None
     for entry in frames:
+        if identified_by is not None and entry.function == "closure":
+            break  # an optimizer that is given forward and backward runs them inside its step
         found = _match(patterns.STAGES, entry) if entry.origin != "app" else _iterator(entry)
         if found is None:
             continue

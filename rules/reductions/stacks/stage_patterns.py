@@ -33,6 +33,7 @@ def _rows(*rows: tuple[Result, str, str]) -> tuple[Pattern[Result], ...]:
 _P2P = r"(?:i?send|i?recv|batch_isend_irecv|(?:send|recv)_object_list|_send_recv\w*|recv_(?:forward|backward)|send_(?:forward|backward)\w*)"
 _ANY = r".*"
 _LIGHTNING = r"(?:lightning/pytorch|pytorch_lightning)/"
+_FABRIC = r"(?:lightning/fabric|lightning_fabric)/"
 
 WAITS = _rows(
     (WaitKind.EXITING, r"torch/distributed/distributed_c10d\.py", r"destroy_process_group|_shutdown_backend|_abort_process_group"),
@@ -148,22 +149,36 @@ STAGES = _rows(
     (StageName.CHECKPOINT, r"(?:megatron/(?:training/checkpointing|core/dist_checkpointing)|deepspeed/(?:runtime/checkpoint_engine|checkpoint))", _ANY),
     (StageName.CHECKPOINT, r"deepspeed/runtime/engine\.py", r"(?:save|load|_save|_load)_\w*checkpoint\w*|save_16bit_model"),
     (StageName.CHECKPOINT, _LIGHTNING + r"(?:callbacks/model_checkpoint|plugins/io|trainer/connectors/checkpoint_connector)", _ANY),
+    (StageName.CHECKPOINT, _LIGHTNING + r"(?:trainer/trainer|strategies/\w+)\.py", r"(?:save|load)_checkpoint"),
+    (StageName.CHECKPOINT, _FABRIC + r"(?:fabric|strategies/\w+)\.py", r"save|load|load_raw|(?:save|load)_checkpoint"),
+    (StageName.CHECKPOINT, _FABRIC + r"plugins/io/", _ANY),
     (StageName.CHECKPOINT, r"accelerate/(?:checkpointing|accelerator)\.py", r"(?:save|load)_\w+"),
+    (StageName.CHECKPOINT, r"composer/(?:checkpoint/|utils/checkpoint|callbacks/checkpoint_saver)", _ANY),
+    (StageName.CHECKPOINT, r"torchtitan/(?:components/)?checkpoint", _ANY),
     (StageName.CHECKPOINT, r"transformers/(?:trainer|modeling_utils)\.py", r"_save_\w*checkpoint\w*|_save_optimizer_and_scheduler|save_model|save_pretrained|_save"),
     (StageName.DATA, r"torch/utils/data/", _ANY),
     (StageName.DATA, r"(?:datasets|webdataset|streaming|nvidia/dali|torchdata|tensorflow_datasets|megatron/energon|litdata|mosaicml_streaming)/", _ANY),
     (StageName.DATA, r"(?:megatron/core/datasets|megatron/legacy/data|accelerate/data_loader|deepspeed/runtime/dataloader)", _ANY),
+    (StageName.DATA, _LIGHTNING + r"loops/fetchers\.py", _ANY),
+    (StageName.DATA, r"transformers/trainer\.py", r"get_batch_samples|_get_num_items_in_batch|_prepare_inputs?|get_\w+_dataloader"),
+    (StageName.DATA, r"deepspeed/runtime/pipe/engine\.py", r"_exec_load_micro_batch|_next_batch"),
     (StageName.EVAL, _LIGHTNING + r"loops/evaluation_loop\.py", _ANY),
-    (StageName.EVAL, r"transformers/trainer\w*\.py", r"evaluate|evaluation_loop|prediction_loop|prediction_step|_maybe_log_save_evaluate|predict|_evaluate"),
+    (StageName.EVAL, r"composer/trainer/trainer\.py", r"_?eval\w*"),
+    (StageName.EVAL, r"transformers/trainer\w*\.py", r"evaluate|evaluation_loop|prediction_loop|prediction_step|predict|_evaluate"),
     (StageName.EVAL, r"megatron/training/training\.py", r"evaluate\w*"),
-    (StageName.CALLBACKS, _LIGHTNING + r"(?:callbacks/|loggers/|trainer/call\.py)", r"(?!_call_strategy_hook|_call_lightning_module_hook)\w*"),
+    (StageName.CALLBACKS, _LIGHTNING + r"(?:callbacks|loggers)/", _ANY),
+    (StageName.CALLBACKS, _LIGHTNING + r"trainer/call\.py", r"_call_callback\w*"),
     (StageName.CALLBACKS, r"transformers/(?:trainer_callback|integrations)", _ANY),
+    # What is not saved or evaluated there is the loss that it logs.
+    (StageName.CALLBACKS, r"transformers/trainer\.py", r"_maybe_log_save_evaluate"),
+    (StageName.CALLBACKS, r"composer/(?:callbacks|loggers|core/engine\.py)", _ANY),
     (StageName.CALLBACKS, r"(?:wandb|mlflow|tensorboard|torch/utils/tensorboard|comet_ml|neptune)/", _ANY),
     (StageName.OPTIMIZER, r"torch/optim/", _ANY),
     (StageName.OPTIMIZER, r"torch/nn/utils/clip_grad\.py", _ANY),
     (StageName.OPTIMIZER, r"torch/(?:amp|cuda/amp)/grad_scaler\.py", r"step|unscale_|update|_unscale_grads_|_maybe_opt_step"),
     (StageName.OPTIMIZER, r"(?:apex/optimizers|bitsandbytes/optim|deepspeed/ops/adam|megatron/core/optimizer|torch/distributed/optim)", _ANY),
     (StageName.OPTIMIZER, r"deepspeed/runtime/(?:engine|zero/\w+|bf16_optimizer|fp16/\w+)\.py", r"step|_take_model_step|_optimizer_step|unscale_and_clip_grads"),
+    (StageName.OPTIMIZER, r"deepspeed/runtime/pipe/engine\.py", r"_exec_optimizer_step"),
     (StageName.BACKWARD, r"torch/autograd/", r"backward|grad|_engine_run_backward|_make_grads"),
     (StageName.BACKWARD, r"torch/_tensor\.py", r"backward"),
     (StageName.BACKWARD, r"(?:deepspeed/runtime/(?:engine|zero/\w+|pipe/engine)|megatron/core/pipeline_parallel/schedules)\.py", r"backward\w*|_exec_(?:backward|reduce)\w*|allreduce_gradients|backward_step"),
@@ -184,6 +199,9 @@ STAGES = _rows(
     (StageName.INIT, r"torch/distributed/(?:distributed_c10d|rendezvous|device_mesh)\.py", r"init_process_group|rendezvous|new_group|_new_group_with_tag|new_subgroups\w*|split_group|_store_based_barrier|init_device_mesh|_new_process_group_helper"),
     (StageName.INIT, r"torch/distributed/elastic/", _ANY),
     (StageName.INIT, r"(?:deepspeed/__init__|megatron/training/initialize|accelerate/state)\.py", r"initialize\w*|__init__|_initialize\w*"),
+    (StageName.INIT, r"deepspeed/comm/", r"init_distributed|__init__|init_process_group"),
+    (StageName.INIT, r"deepspeed/runtime/(?:engine|pipe/(?:engine|module)|zero/\w+)\.py", r"__init__|_configure_\w+|_broadcast_model"),
+    (StageName.INIT, r"accelerate/accelerator\.py", r"prepare|_?prepare_\w+"),
 )  # fmt: skip
 
 # An outer stage that takes over the inner one: forward inside evaluation is evaluation, recomputed forward is backward.
@@ -237,6 +255,7 @@ WORDS = (
     _words(StageName.OPTIMIZER, "optimizer optim optimize", "update apply clip step", "params parameters weights grad norm"),
     _words(StageName.FORWARD, "forward"),
     _words(StageName.CALLBACKS, "callback callbacks hook hooks logging logger telemetry", "log report publish emit push send", "metrics metric stats stat statistics scalars progress summary summaries losses"),
+    _words(StageName.CALLBACKS, "", "on", "start begin end"),
     _words(StageName.INIT, "init initialize setup bootstrap rendezvous"),
 )  # fmt: skip
 

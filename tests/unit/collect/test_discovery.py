@@ -153,14 +153,15 @@ def add_script(proc: FakeProc, first: int, world: int, node: int = 0, copies: in
     """A script that started itself once more for each further device of its host."""
     proc.add(first, 1, torch=True, start=50, environ={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500})
     for local in range(1, copies + 1):
-        place = {"NODE_RANK": node, "LOCAL_RANK": local, "WORLD_SIZE": world}
-        environ = {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+        environ: dict[str, str | int] = {"NODE_RANK": node, "LOCAL_RANK": local, "WORLD_SIZE": world}
+        environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
         proc.add(first + local, first, torch=True, environ=environ, start=100 + local)
 
 
 def test_a_script_that_started_itself_again_is_the_first_rank_of_its_node(proc: FakeProc) -> None:
     add_script(proc, 100, 8, node=1)
-    worker = {"NODE_RANK": 1, "LOCAL_RANK": 2, "WORLD_SIZE": 8, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+    worker: dict[str, str | int] = {"NODE_RANK": 1, "LOCAL_RANK": 2, "WORLD_SIZE": 8, "MASTER_PORT": 29500}
+    worker["MASTER_ADDR"] = "127.0.0.1"
     proc.add(120, 102, torch=True, environ=worker, start=300)
     proc.add(121, 100, torch=True, environ={**worker, "LOCAL_RANK": 0}, start=301)
     proc.add(122, 100, torch=True, start=302)
@@ -174,7 +175,7 @@ def test_a_script_that_started_itself_again_is_the_first_rank_of_its_node(proc: 
 def test_a_launcher_that_counts_no_ranks_is_no_rank(proc: FakeProc) -> None:
     proc.add(90, 1, start=50)
     for local in range(2):
-        environ = {"NODE_RANK": 0, "LOCAL_RANK": local, "WORLD_SIZE": 2}
+        environ: dict[str, str | int] = {"NODE_RANK": 0, "LOCAL_RANK": local, "WORLD_SIZE": 2}
         proc.add(100 + local, 90, torch=True, environ=environ, start=100 + local)
     assert pids(found(proc)) == {0: 100, 1: 101}
 
