@@ -16,6 +16,7 @@ from forensics.rules.reductions.progress.at_work import (
     at_work,
     wakes_often,
     working_child,
+    writes,
 )
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
@@ -182,7 +183,7 @@ def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:
     """Whether what the rank is seen to do takes a sound one minutes."""
     facts, found = progress.roster.rank(rank), progress.stacks.get(rank)
     prepares = working_child(found, progress.children.get(rank, ())) is not None or _begins(progress, finding, rank)
-    return prepares or facts.fed or wakes_often(facts, found)
+    return prepares or facts.fed or writes(facts) or wakes_often(facts, found)
 
 
 def _begins(progress: Progress, finding: Finding, rank: int) -> bool:

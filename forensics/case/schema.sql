@@ -477,7 +477,8 @@ CREATE TABLE processes (
     tracer BIGINT,                  -- pid of a tracer; 0 for none
     timed BOOLEAN,                  -- whether the process handles a signal that timers send
     deadline BOOLEAN,               -- sleeps on a futex until a date of the wall clock: true; without a limit: false; else null
-    waits_on VARCHAR                -- files that its system call waits on, each `FD -> FILE` on a line of its own; null: not known
+    waits_on VARCHAR,               -- files that its system call waits on, each `FD -> FILE` on a line of its own; null: not known
+    written_bytes BIGINT            -- bytes that calls of the process have written since it began; null: not known
 );
 
 -- table: One understood log line.

@@ -100,6 +100,7 @@ def _of_document(artefact: Artefact) -> Iterator[Item]:
             columns["pid"].append(pid)
             columns["is_child"].append(boolean(process.get("is_child")))
             _add(columns, thread)
+            columns["written_bytes"].append(integer(process.get("written_bytes")))
         for error in strings(process.get("errors")):
             yield Problem(f"collector: {error}", f"pid={pid}")
     count = len(columns["pid"])

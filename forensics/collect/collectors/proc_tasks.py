@@ -1,6 +1,6 @@
 """Look at every thread of a rank and of its child processes through /proc: state, kernel wait, CPU time, tracer.
 
-What cannot block is read first and written at once; `syscall` and `stack`, which can, are added afterwards.
+What cannot block is read first and written at once; `io`, `syscall` and `stack`, which can, are added afterwards.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _process(procfs: ProcFs, stat: Stat, is_child: bool, limit: int) -> dict[str
             threads.append(_thread(procfs, stat.pid, tid, errors))
         except (OSError, ValueError, IndexError):  # ended in the meantime
             continue
-    return {"pid": stat.pid, "ppid": stat.ppid, "is_child": is_child, "threads": threads, "errors": errors}
+    process = {"pid": stat.pid, "ppid": stat.ppid, "is_child": is_child, "written_bytes": None}
+    return {**process, "threads": threads, "errors": errors}
 
 
 def _thread(procfs: ProcFs, pid: int, tid: int, errors: list[str]) -> dict[str, Any]:
@@ -90,7 +91,17 @@ def _thread(procfs: ProcFs, pid: int, tid: int, errors: list[str]) -> dict[str, 
     }
 
 
+def _written(procfs: ProcFs, pid: int) -> int | None:
+    """Bytes that the calls of a process have written since it began, to whatever; None where it may not be known."""
+    try:
+        lines = procfs.text(pid, "io").splitlines()
+    except OSError:
+        return None
+    return next((_number(line.removeprefix("wchar: ")) for line in lines if line.startswith("wchar: ")), None)
+
+
 def _add_kernel_view(procfs: ProcFs, process: dict[str, Any]) -> None:
+    process["written_bytes"] = _written(procfs, process["pid"])
     for thread in process["threads"]:
         for name in ("syscall", "stack"):
             thread[name] = _optional(procfs, process["pid"], thread["tid"], name, process["errors"])

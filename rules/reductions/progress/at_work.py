@@ -18,6 +18,8 @@ BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
 BUSY_WAKES_PER_S = 20.0
 """Loops that ask again and again sleep for a tenth of a second or longer; work in small pieces wakes a thread more often."""
+LEAST_WRITTEN = 1 << 16
+"""Bytes from one sample to the next: what a rank that stands, or asks again and again, notes in its log is far less."""
 _SLEEPING, _RUNNING = "S", "R"
 # One look may meet a thread that polls while it asks.
 _LEAST_LOOKS = 3
@@ -31,6 +33,8 @@ def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProc
         return f"its child process {worker.pid} used {worker.cpu_share:.0%} of a CPU"
     if facts.fed:
         return f"data moves: {facts.switches} context switches in a read or write without a time limit"
+    if writes(facts):
+        return f"it wrote {(facts.written_bytes or 0) / 1e6:.1f} MB or more from each look to the next"
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
         return f"it used {facts.cpu_share:.0%} of a CPU"
     if len(facts.thread_states) >= _LEAST_LOOKS and set(facts.thread_states) == {_RUNNING}:
@@ -53,6 +57,11 @@ def working_child(found: Stacks | None, children: Sequence[ChildProcess]) -> Chi
     awaited = found is not None and bool(found.main) and all(each.activity.wait is WaitKind.CHILD for each in found.main)
     works = (child for child in children if (child.gets_on if awaited else child.at_work) and not child.compiles)
     return next(works, None)
+
+
+def writes(facts: RankFacts) -> bool:
+    """Whether data leaves it, to a file or to another process, between all samples: what it writes to answers."""
+    return (facts.written_bytes or 0) >= LEAST_WRITTEN
 
 
 def wakes_often(facts: RankFacts, found: Stacks | None) -> bool:

@@ -47,3 +47,9 @@ def is_fed(looks: Sequence[Look]) -> bool:
     if all(look.writes for look in looks):
         return counts[-1] - counts[0] >= _TAKEN and all(before < after for before, after in pairwise(counts))
     return all(look.reads for look in looks) and counts[-1] - counts[0] >= _FED
+
+
+def least_growth(counts: Sequence[int | None]) -> int | None:
+    """By how much a counter grew at least from one sample to the next; None with less than two samples, or one without it."""
+    known = [count for count in counts if count is not None]
+    return min(later - earlier for earlier, later in pairwise(known)) if 1 < len(known) == len(counts) else None

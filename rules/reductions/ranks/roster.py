@@ -15,7 +15,7 @@ from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.fed import Look, is_fed
+from forensics.rules.reductions.ranks.fed import Look, is_fed, least_growth
 from forensics.rules.reductions.ranks.met_later import met_later
 from forensics.rules.reductions.ranks.on_cpu import cpu_share, wakes_per_s
 from forensics.vocabulary import GUESSED
@@ -30,12 +30,11 @@ class RankFacts:
     `state` is alive, absent, zombie or unknown (None when no collector looked). `thread_states` are the states of the main
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
     time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
-    woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `waits_on` are files (`FD -> FILE`) that it
-    waits on in all samples.
-    `dumped` says that a dump of it lies there, with calls or without, `sampled` that a sample of its threads has a time: a
-    table of `ps` has none, and may be from before what a log tells.
-    `error` is the line of its log by which it ended, where only that tells that it did; `timed_out` that it gave up waiting,
-    `of_the_run` that its own log speaks of a communicator that those who gave up speak of.
+    woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `written_bytes` is what it wrote at
+    least from one sample to the next; `waits_on` are files (`FD -> FILE`) that it waits on in all samples.
+    `dumped`: a dump of it lies there, with calls or without; `sampled`: a sample of its threads has a time (a table of `ps` has
+    none, and may be from before what a log tells). `error` is the line of its log by which it ended, where only that tells that
+    it did; `timed_out`: it gave up waiting; `of_the_run`: its log speaks of a communicator that those who gave up speak of.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
 
@@ -56,6 +55,7 @@ class RankFacts:
     cpu_share: float | None = None
     wakes_per_s: float | None = None
     fed: bool = False
+    written_bytes: int | None = None
     waits_on: tuple[str, ...] = ()
     process_source: str | None = None
     has_recorder: bool = False
@@ -244,7 +244,8 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         connection,
         "processes",
         """
-        SELECT p.rank, state, wchan, tracer, switches, s.path, cpu_ticks, time_ns, pid, timed, waits_on, kernel_stack
+        SELECT p.rank, state, wchan, tracer, switches, s.path, cpu_ticks, time_ns, pid, timed, waits_on, kernel_stack,
+            written_bytes
         FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
@@ -256,7 +257,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
 
 
 def _main_thread(samples: list[list[Any]]) -> RankFacts:
-    _, wchan, tracer, _, path, _, _, pid, _, files, _ = samples[-1]
+    _, wchan, tracer, _, path, _, _, pid, _, files, _, _ = samples[-1]
     counts = [sample[3] for sample in samples if sample[3] is not None]
     return RankFacts(
         rank=-1,
@@ -270,6 +271,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         wakes_per_s=wakes_per_s([(each[3], each[6], each[1]) for each in samples]),
         waits_on=tuple((files or "").splitlines()) if len({sample[9] for sample in samples}) == 1 else (),
         fed=is_fed([Look(each[1], each[8], each[3], each[10]) for each in samples]),
+        written_bytes=least_growth([each[11] for each in samples]),
         process_source=path,
     )
 
@@ -284,9 +286,10 @@ def _members(connection: DuckDBPyConnection) -> set[int]:
     return _ranks_of(connection, "members", "FROM members JOIN communicators USING (communicator) WHERE method <> 'peers'")
 
 
-_HOSTS = """
-SELECT rank, min(host) FROM {table} WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1
-"""
+_ANY_HOST = "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
+_HOSTS = (
+    "SELECT rank, min(host) FROM {table} WHERE rank >= 0 AND host IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1"
+)
 
 
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
@@ -294,7 +297,5 @@ def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
     told = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
     seen = rows_of(connection, "stacks", _HOSTS.format(table="stacks"))
     nics = rows_of(connection, "queue_pairs", _HOSTS.format(table="queue_pairs"))
-    rows = connection.execute(
-        "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
-    ).fetchall()
+    rows = rows_of(connection, "sources", _ANY_HOST)
     return {**dict(nics), **dict(told), **dict(rows), **dict(seen)}

@@ -120,6 +120,7 @@ def last(context: Context, target: Target = RANK) -> tuple[Run, dict[str, object
 def test_threads_of_the_rank_and_its_children(context: Context, proc: FakeProc) -> None:
     proc.add(100, threads=(105,), state="D")
     proc.add(101, 100, state="T")
+    (proc.root / "100/io").write_text("rchar: 5\nwchar: 70000\nsyscr: 1\n")
     run, document = last(context)
     assert (run.status, run.path, document["schema"], document["rank"]) == (
         Status.OK,
@@ -130,6 +131,7 @@ def test_threads_of_the_rank_and_its_children(context: Context, proc: FakeProc) 
     processes = document["processes"]
     assert isinstance(processes, list)
     assert [(one["pid"], one["is_child"], len(one["threads"])) for one in processes] == [(100, False, 2), (101, True, 1)]
+    assert [one["written_bytes"] for one in processes] == [70_000, None]
     assert processes[0]["threads"][0] == {
         "tid": 100,
         "name": "python",

@@ -264,6 +264,40 @@ def test_a_rank_that_writes_its_first_checkpoint_may_take_minutes(
     assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
 
 
+def written(found: Collection, counts: tuple[int | None, ...]) -> None:
+    """Give the process that was sampled these numbers of bytes written."""
+    for number, count in enumerate(counts):
+        name = f"ranks/{BEHIND}/proc/{number}.json"
+        document = json.loads(found.members[name])
+        document["processes"][0]["written_bytes"] = count
+        found.members[name] = json.dumps(document).encode()
+
+
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("counts", "silence_s", "accused"),
+    [
+        ((0, 3 * MB, 7 * MB), 60, False),
+        ((0, 3 * MB, 7 * MB), 400, True),
+        ((0, 3 * MB, 3 * MB), 60, True),
+        ((9 * MB, 9 * MB + 4000, 9 * MB + 8000), 60, True),
+        ((None, None, None), 60, True),
+        ((0, None, 7 * MB), 60, True),
+    ],
+    ids=["writes", "too long", "stands by now", "notes that it waits", "not known", "once not known"],
+)
+def test_a_rank_from_which_data_leaves_is_at_work(
+    tmp_path: Path, counts: tuple[int | None, ...], silence_s: int, accused: bool
+) -> None:
+    found = collected(CHECKPOINT, silence_s)
+    sampled(found, wchan="hrtimer_nanosleep")
+    written(found, counts)
+    verdict = verdict_of(found.write(tmp_path))
+    assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
+
+
 def test_a_server_without_clients_holds_nobody_up(tmp_path: Path) -> None:
     found = collected(SERVER, silence_s=4000)
     sampled(found, wchan="do_poll")
