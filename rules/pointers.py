@@ -1,12 +1,13 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
 What logs tell (log_pointers.py), a GPU with an error or whose results differ, a link or port (link_pointers.py), a GPU that
-idles or is clocked down while all others are busy; few ranks that are elsewhere than the others in stacks of one moment, or of
-which nothing is here.
+idles or is clocked down while all others are busy; a message that did not fit (call_pointers.py); few ranks that are elsewhere
+than the others in stacks of one moment, or of which nothing is here; a build that all wait for and nobody makes.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from itertools import islice
@@ -15,6 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
+from forensics.rules.call_pointers import refused_message
 from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
@@ -24,6 +26,8 @@ from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 4
+# `FileBaton` of torch/utils/file_baton.py: whoever finds its file waits until it is gone.
+_BUILD_LOCK = re.compile(r"\bwait \(file_baton\.py:")
 _LEAST_GPUS = 4
 # GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
 # memory in use: tables of a container show no processes.
@@ -77,6 +81,7 @@ def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, 
         *link_pointers(connection),
         *_result_differs(connection),
         *waiting_pointers(connection),
+        *refused_message(connection),
         *_works_longer(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),
@@ -163,6 +168,7 @@ def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
 def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:
     """Ranks that one moment shows apart, or that left nothing: a moving job may look so too, so they are not accused."""
     yield from _stands_apart(roster, tree)
+    yield from _waits_for_a_build(roster, tree)
     yield from _never_heard(roster, spoken)
 
 
@@ -176,6 +182,17 @@ def _stands_apart(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
         yield (
             f"stacks of {whose} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
             f"{places[1]}; if the job stands and nothing has changed there, it begins there"
+        )
+
+
+def _waits_for_a_build(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
+    """The file by which torch lets one process build an extension, where all ranks wait for it and nobody builds."""
+    waiting = {rank for line in tree if _BUILD_LOCK.search(line.frames[-1]) for rank in line.ranks}
+    if waiting and waiting == {*roster.ranks}:
+        yield (
+            "the lock file in the folder where torch builds extensions (TORCH_EXTENSIONS_DIR, or ~/.cache/torch_extensions): "
+            f"all {len(waiting)} ranks wait until somebody removes it, and none of them builds; a build that was killed leaves "
+            "it behind, and then it has to be removed by hand"
         )
 
 

@@ -102,6 +102,15 @@ def _elsewhere(raised: Mapping[int, _Raised]) -> Iterator[Communicator]:
             yield _operation(raised.keys() - inside.keys(), inside, *place)
 
 
+def places_of_errors(connection: DuckDBPyConnection) -> dict[int, str]:
+    """Where the program of each rank was when it raised first, by its traceback: `train.py:44`."""
+    found: dict[int, str] = {}
+    for rank, _, _, frames in rows_of(connection, "log_events", _RAISED, kinds=("exception",)):
+        if rank not in found and (place := _place(frames)):
+            found[rank] = place[1]
+    return found
+
+
 def _beside(connection: DuckDBPyConnection) -> frozenset[int]:
     """Ranks that speak in a log in which others gave up."""
     return frozenset(rank for (rank,) in rows_of(connection, "log_events", _BESIDE))

@@ -245,8 +245,7 @@ def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
         "processes",
         """
         SELECT p.rank, state, wchan, tracer, switches, s.path, cpu_ticks, time_ns, pid, timed, waits_on, kernel_stack,
-            written_bytes
-        FROM processes p LEFT JOIN sources s USING (source_id)
+            written_bytes FROM processes p LEFT JOIN sources s USING (source_id)
         WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
     )

@@ -34,3 +34,20 @@ def test_one_that_waits_for_those_who_are_elsewhere_is_no_place_to_begin(few: Wa
 def test_numbers_that_are_missing_among_the_others(numbers: list[int], spoken: list[int], silent: bool) -> None:
     roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in numbers}, None)
     assert bool(list(unproven(roster, (), spoken))) is silent
+
+
+BATON = "FileBaton.wait (file_baton.py:50)"
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ((TreeLine(0, (0, 1, 2), ("init (fit.py:9)", BATON), WaitKind.COMPILE),), True),
+        ((TreeLine(0, (0, 2), (BATON,), WaitKind.COMPILE), TreeLine(0, (1,), ("run (x.py:5)",), WaitKind.CHILD)), False),
+        ((TreeLine(0, (0, 1, 2), ("FileBaton.wait (baton.py:50)",), WaitKind.LOCK),), False),
+    ],
+    ids=["nobody builds", "one builds", "another lock"],
+)  # fmt: skip
+def test_a_build_that_all_ranks_wait_for(tree: tuple[TreeLine, ...], told: bool) -> None:
+    roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in range(3)}, None)
+    assert any("the lock file" in said for said in unproven(roster, tree, ())) is told
