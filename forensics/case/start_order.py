@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from forensics.case.alignment import stated_world_sizes
 from forensics.case.database import Connection, has_rows, insert_rows, schema_columns
@@ -26,6 +26,13 @@ FROM stacks k JOIN sources s USING (source_id)
     JOIN frames f USING (frame)
 WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
 GROUP BY ALL ORDER BY ALL
+"""
+# A main thread that waits at the end for the others has left its script: what these run tells which script it was.
+_LEAVING = re.compile(r"_shutdown\n(?:.*/)?threading\.py")
+_RUN_BY_THREADS = """
+SELECT DISTINCT k.pid, coalesce(k.host, s.host), f.filename FROM stacks k JOIN sources s USING (source_id)
+    JOIN call_paths p USING (call_path) JOIN frames f USING (frame)
+WHERE k.pid IS NOT NULL AND NOT k.is_main AND f.filename IS NOT NULL ORDER BY ALL
 """
 _PLACED = """
 UPDATE stacks SET host = n.host FROM (SELECT unnest(?::BIGINT[]) AS source_id, unnest(?::VARCHAR[]) AS host) n
@@ -51,7 +58,7 @@ def number_by_start(connection: Connection) -> None:
         return
     _name_places(connection)
     places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
-    chosen = _peers(connection.execute(_PROCESSES).fetchall(), places)
+    chosen = _peers(_with_script(connection, connection.execute(_PROCESSES).fetchall()), places)
     if not stated_world_sizes(connection) <= {len(chosen)}:
         return  # others are missing, and nothing tells which
     rows: list[tuple[object, ...]] = [
@@ -74,6 +81,20 @@ def _names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
     tables = [table for table, columns in schema_columns().items() if "rank" in columns]
     return any(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall() for table in tables)
+
+
+def _with_script(connection: Connection, processes: Sequence[_Process]) -> list[_Process]:
+    """The processes, those that end with the script of another one which their other threads run too."""
+    scripts = {process[4].rpartition("\n")[2]: process[4] for process in processes if not _LEAVING.fullmatch(process[4])}
+    if len({process[4] for process in processes}) == len(scripts):
+        return list(processes)
+    run: dict[tuple[int, str | None], str] = {}
+    for pid, host, file in connection.execute(_RUN_BY_THREADS).fetchall():
+        if file in scripts:
+            run.setdefault((pid, host), scripts[file])
+    return [
+        (*process[:4], run.get(process[:2], process[4])) if _LEAVING.fullmatch(process[4]) else process for process in processes
+    ]
 
 
 def _peers(processes: Iterable[_Process], places: _Places) -> list[_Process]:

@@ -15,6 +15,8 @@ FETCHES = "    get (queues.py:113)\n    _worker_loop (torch/utils/data/_utils/wo
 _START = "    _bootstrap (multiprocessing/process.py:314)\n    start (multiprocessing/process.py:121)\n"
 FORKED = f"{WORK}{_START}    <module> (train.py:99)\n"
 JOINS = "    poll (multiprocessing/popen_fork.py:27)\n    join (multiprocessing/process.py:149)\n    <module> (train.py:99)\n"
+ENDS = "    _shutdown (threading.py:1590)\n"
+UPLOADS = 'Thread 7001 (idle): "uploader"\n    wait (threading.py:327)\n    upload ({0})\n    run (threading.py:982)\n'
 SERVES = "    select (selectors.py:415)\n    <module> (tensorboard:8)\n"
 
 
@@ -35,8 +37,11 @@ def ranks_of(path: Path, stacks: dict[int, str]) -> dict[int, int | None]:
         ({90: JOINS, 91: FORKED, 92: FORKED}, {90: None, 91: 0, 92: 1}),
         ({90: TRAINS, 91: SERVES}, {90: None, 91: None}),
         ({90: TRAINS}, {90: None}),
+        ({90: TRAINS, 91: ENDS + UPLOADS.format("train.py:12"), 92: TRAINS}, {90: 0, 91: 1, 92: 2}),
+        ({90: TRAINS, 91: ENDS + UPLOADS.format("agent.py:12"), 92: TRAINS}, {90: 0, 91: None, 92: 1}),
+        ({90: TRAINS, 91: ENDS, 92: TRAINS}, {90: 0, 91: None, 92: 1}),
     ],
-    ids=["order", "launcher and workers", "forked", "two programs", "one"],
+    ids=["order", "launcher and workers", "forked", "two programs", "one", "one ends", "another ends", "an unknown one ends"],
 )
 def test_processes_of_one_program_are_counted(tmp_path: Path, stacks: dict[int, str], ranks: dict[int, int | None]) -> None:
     assert ranks_of(tmp_path / "job", stacks) == ranks
