@@ -31,7 +31,8 @@ class LinkRate:
     """What one link did in the newest moments: `rate` (bytes per second) is the median of its last operators.
 
     `active_rate` is the same over all epochs with data: what other traffic takes now and then shows there only. `sent` and
-    `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known). `volume` is
+    `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known), and
+    `sent_steadily` and `got_steadily` what they moved in three quarters of its epochs at least. `volume` is
     bytes per second over all of the time, `operators` how many tell the rate. `told_by` is whose capture it is, of its `nic`,
     `span_ns` the time looked at, `source` the place.
     """
@@ -48,6 +49,8 @@ class LinkRate:
     active_rate: float = 0.0
     sent: float = 0.0
     got: float = 0.0
+    sent_steadily: float = 0.0
+    got_steadily: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,11 @@ def _told(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
         ends = (link.sender, link.receiver)
         other = found.get(ends, link)
         best = link if _tells_more(link, other) else other
-        found[ends] = replace(best, sent=_least(link.sent, other.sent), got=_least(link.got, other.got))
+        found[ends] = replace(
+            best, sent=_least(link.sent, other.sent), got=_least(link.got, other.got),
+            sent_steadily=_least(link.sent_steadily, other.sent_steadily),
+            got_steadily=_least(link.got_steadily, other.got_steadily),
+        )  # fmt: skip
     return tuple(found[ends] for ends in sorted(found))
 
 
@@ -116,10 +123,10 @@ def _link(nic: MovedByNic, found: PeerOperators, enough: npt.NDArray[np.bool_]) 
     volume = float(found.bytes.sum()) / nic.span_ns * 1e9
     # The first epoch and the last are one together.
     means = found.bytes[enough][-_MANY:] / (found.active[enough][-_MANY:] - 1)
-    columns = (found.peak[enough][-LATEST:], means, found.in_all[enough][-LATEST:])
-    peak, mean, in_all = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in columns)
+    latest = (each[enough][-LATEST:] for each in (found.peak, found.in_all, found.steadily))
+    peak, in_all, steadily, mean = (float(np.median(each)) / capture.epoch_ns * 1e9 for each in (*latest, means))
     by_sender = own == sender
     return LinkRate(
         sender, receiver, peak, volume, int(enough.sum()), nic.span_ns, own, f"{capture.path}#peer={peer}",
-        capture.nic, mean, in_all * by_sender, in_all * (not by_sender),
+        capture.nic, mean, in_all * by_sender, in_all * (not by_sender), steadily * by_sender, steadily * (not by_sender),
     )  # fmt: skip

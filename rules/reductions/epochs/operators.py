@@ -22,6 +22,8 @@ from forensics.rules.reductions.ranks.nic_users import NicUsers
 
 # The rate that all but a twentieth of the epochs do not exceed: epochs with resent data lie above it.
 _BUSIEST = 0.95
+# And the one that three quarters of them reach.
+_STEADY = 0.25
 PAUSE_NS = 500_000
 """A pause: the gaps that one slice leaves to another are shorter by far."""
 # Of the captures: so many may reach back less far than what is looked at.
@@ -33,8 +35,8 @@ _NEXT = 1
 @dataclass(frozen=True, slots=True)
 class PeerOperators:
     """Operators of rank `own` with one peer in one direction, oldest first: epochs `begin` and `end`, `bytes`, number of
-    `active` epochs, bytes of a busy one (`peak`), and of a busy one of those in which this peer had some all that the NIC moved
-    in the direction (`in_all`); arrays of the same length.
+    `active` epochs, bytes of a busy one (`peak`), and all that the NIC moved in the direction in epochs in which this peer had
+    some: in a busy one (`in_all`), and what it had in three quarters of them (`steadily`); arrays of the same length.
 
     `stopped` and `resumed` are the epochs before and after each pause of half a millisecond or more, also within an operator.
     """
@@ -48,6 +50,7 @@ class PeerOperators:
     active: Ints
     peak: Ints
     in_all: Ints
+    steadily: Ints
     stopped: Ints
     resumed: Ints
 
@@ -126,8 +129,8 @@ def _moved(cells: Cells, capture: NicCapture, span: int, users: NicUsers) -> Mov
 def _by_peer(cells: Cells, found: Segments, pause: int) -> tuple[PeerOperators, ...]:
     together = in_all(cells)
     peaks = quantile(cells, found, _BUSIEST)
-    most = peaks if together is cells else quantile(together, found, _BUSIEST)
-    columns = (found.begin, found.end, found.bytes, found.active, peaks, most)
+    most, steadily = (peaks, peaks) if together is cells else (quantile(together, found, part) for part in (_BUSIEST, _STEADY))
+    columns = (found.begin, found.end, found.bytes, found.active, peaks, most, steadily)
     at = np.flatnonzero((np.diff(cells.epoch) >= pause) & (np.diff(cells.series) == 0))
     pauses = (cells.epoch[at], cells.epoch[at + 1])
     return tuple(

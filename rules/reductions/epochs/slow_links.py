@@ -3,7 +3,7 @@
 Links that move about the same volume in the same time are of one use: the same step of a ring, or the same exchange. A ring
 stands still for its slowest member, so that a slow NIC does not change the volumes. What is usual is the rate of the links
 that are not slow: as many as three quarters may be, where two NICs of a ring of four are. A NIC that exchanges with several
-ranks at once gives each a part of its line: where all that it moves meanwhile is as much as others move, it is not slow.
+ranks at once gives each a part of its line: where all that it moves meanwhile is as much as others move, no link of it is slow.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class JudgedLink:
     """One link beside those of the same use: `usual` is what they reach (bytes per second), `peers` how many they are.
 
     `cost` is the share of the time that it is active for longer than it would be at the usual rate. `is_mean`: the rates of
-    `link` and `usual` are those over all epochs with data. `full` are those of its ends whose NICs move with others meanwhile
-    as much as any of the same use: they are not what makes it slow.
+    `link` and `usual` are those over all epochs with data. `full` are those of its ends whose NICs can move with others as
+    much as any of the same use: they are not what makes it slow.
     """
 
     link: LinkRate
@@ -143,22 +143,41 @@ def judge(links: Sequence[LinkRate]) -> Iterator[JudgedLink]:
     usual = float(np.median(sound))
     spread = _SIGMA * float(np.median(np.abs(sound - usual)))
     limit = usual - max(LEAST_LOSS * usual, _SPREADS * spread)
-    most = _usual_in_all(links)
+    sent, got = (_best_of(links, way) for way in (0, 1))
+    most = _usual_in_all([*sent.values(), *got.values()])
     for link in links:
-        full, peers = _full(link, most), len(sound) - (link.rate >= (1 - LEAST_LOSS) * best)
-        yield JudgedLink(link, usual, peers, link.rate < limit and len(full) < 2, full=full)
+        can = ((link.sender, sent[link.sender]), (link.receiver, got[link.receiver]))
+        full = tuple(end for end, rate in can if rate >= _least_full(link, most))
+        peers = len(sound) - (link.rate >= (1 - LEAST_LOSS) * best)
+        yield JudgedLink(link, usual, peers, link.rate < limit and not _is_shared(link, most), full=full)
 
 
-def _usual_in_all(links: Sequence[LinkRate]) -> float:
-    """What NICs move in all in a direction while they have such links: the best quarter of them."""
-    rates = np.array([rate for link in links for rate in (link.sent, link.got) if rate > 0])
-    return float(np.median(rates[rates >= np.quantile(rates, _BEST)])) if len(rates) else 0.0
+def _best_of(links: Sequence[LinkRate], way: int) -> Mapping[int, float]:
+    """By sender or receiver the most that its NIC moves in all in that direction while it has one of these links."""
+    found: dict[int, float] = defaultdict(float)
+    for link in links:
+        rank, rate = ((link.sender, link.sent), (link.receiver, link.got))[way]
+        found[rank] = max(found[rank], rate)
+    return found
 
 
-def _full(link: LinkRate, most: float) -> tuple[int, ...]:
-    """The ends of a link whose NICs move much more than it meanwhile, and as much as others."""
-    least = max((1 - LEAST_LOSS) * most, _WITH_OTHERS * link.rate)
-    return tuple(end for end, rate in ((link.sender, link.sent), (link.receiver, link.got)) if rate > 0 and rate >= least)
+def _usual_in_all(rates: Sequence[float]) -> float:
+    """What NICs move in all in a direction, of which it is known: the best quarter of them."""
+    known = np.array([rate for rate in rates if rate > 0])
+    return float(np.median(known[known >= np.quantile(known, _BEST)])) if len(known) else np.inf
+
+
+def _is_shared(link: LinkRate, most: float) -> bool:
+    """Whether a full line explains the rate: that of one end is full for nearly as long as the link moves data.
+
+    A link that goes on alone for long, when all others of its NICs have ended, is slow by itself.
+    """
+    return max(link.sent_steadily, link.got_steadily) >= _least_full(link, most)
+
+
+def _least_full(link: LinkRate, most: float) -> float:
+    """What a NIC moves in all that is full with much more than this link."""
+    return max((1 - LEAST_LOSS) * most, _WITH_OTHERS * link.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +246,9 @@ def _deepest(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> set[End
 
 
 def _one_of(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> SlowEnd:
-    ranks = tuple(sorted({rank for ends in links for rank in ends if rank not in known[ends].full}))
+    """The ends of links, without those whose NICs can do more; where all can, it is between them."""
+    every = {rank for ends in links for rank in ends}
+    ranks = tuple(sorted({rank for ends in links for rank in ends if rank not in known[ends].full} or every))
     both = all(any(ends[way] in ranks for ends in links) for way in (0, 1))
     return SlowEnd(ranks, tuple(known[ends] for ends in links), both)
 

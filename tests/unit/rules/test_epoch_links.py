@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -126,23 +126,36 @@ def test_what_ranks_of_one_nic_leave_each_other_accuses_nobody() -> None:
     assert not any(each.is_slow for each in judged_links(LinkRates(in_turns, shared=slow), users)), "each is as fast as others"
 
 
-def in_all(parts: Mapping[int, float], links: Mapping[Ends, float]) -> list[SlowEnd]:
-    """Who is named in an exchange in which NICs move these parts of their line in all, and links those of a third."""
-    rates = [
-        replace(
-            link(ends, 15e9 * links.get(ends, 1.0)), sent=46e9 * parts.get(ends[0], 1.0), got=46e9 * parts.get(ends[1], 1.0)
-        )
-        for ends in EXCHANGE
-    ]
+def in_all(
+    parts: Mapping[int, float], links: Mapping[Ends, float], alone: Collection[Ends] = ()
+) -> list[SlowEnd]:  # fmt: skip
+    """Who is named in an exchange in which NICs move these parts of their line in all, both ways, and links those of a third.
+
+    Links of `alone` go on when all others have ended.
+    """
+    rates = []
+    for ends in EXCHANGE:
+        sent, got = (46e9 * parts.get(end, 1.0) for end in ends)
+        each = replace(link(ends, 15e9 * links.get(ends, 1.0)), sent=sent, got=got)
+        rates.append(each if ends in alone else replace(each, sent_steadily=sent, got_steadily=got))
     return slow_ends(judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), NicUsers()))
 
 
 def test_who_has_most_to_move_shares_its_line_for_longest_and_is_not_slow() -> None:
     shared = {ends: 0.8 for ends in EXCHANGE if 0 in ends}
     assert in_all({}, shared) == []
-    assert ranks(in_all({0: 0.8}, shared)) == [(0,)]
+    assert ranks(in_all({0: 0.8}, shared, alone=shared)) == [(0,)]
 
 
-def test_of_a_slow_link_the_end_that_is_full_with_others_is_not_to_blame() -> None:
-    assert ranks(in_all({2: 0.6}, {(1, 2): 0.5})) == [(2,)]
+def test_a_receiver_whose_line_is_full_explains_what_it_gets_of_a_sender_that_moves_less() -> None:
+    assert in_all({1: 0.8}, {(1, 2): 0.5, (1, 3): 0.5}) == []
+
+
+def test_of_a_slow_link_the_end_that_can_do_more_is_not_to_blame() -> None:
+    assert ranks(in_all({2: 0.6}, {(1, 2): 0.5}, alone=[(1, 2)])) == [(2,)]
     assert ranks(in_all({1: 0.6, 2: 0.6}, {(1, 2): 0.5})) == [(1, 2)]
+
+
+def test_a_link_that_goes_on_alone_at_a_part_of_the_rate_is_slow_by_what_lies_between() -> None:
+    (found,) = in_all({}, {(1, 2): 0.5}, alone=[(1, 2)])
+    assert found.ranks == (1, 2)
