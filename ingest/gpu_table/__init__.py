@@ -27,16 +27,17 @@ _BUS, _INDEX = "pci.bus_id", "index"
 
 def sniff(head: bytes, path: str) -> int:
     """A table and nothing else but the command that made it; a log with such a table is a log."""
-    text = head.decode("utf-8", "replace") if b"\0" not in head else ""
+    text = head.decode("utf-8", "replace") if b"\0" not in head and head[:1] != b"{" else ""
     lines = [line for line in text.splitlines() if line.strip() and not is_units(line)]
-    rows_of_cells = [_cells(line) for line in lines]
-    named = [_columns(cells) for cells in rows_of_cells]
-    columns = next(filter(None, named[:3]), [])
-    found = [_gpu(cells, columns) is not None for cells in rows_of_cells]
-    if found and not found[-1] and _CUT.match(lines[-1]):
-        del lines[-1], found[-1]
-    others = [line for line, is_row, names in zip(lines, found, named, strict=False) if not is_row and not names]
-    return 85 if any(found) and all(_COMMAND in line for line in others) else 0
+    columns = next(filter(None, (_columns(_cells(line)) for line in lines[:3])), [])
+    if lines and not _is_row(lines[-1], columns) and _CUT.match(lines[-1]):
+        del lines[-1]
+    is_table = all(_is_row(line, columns) or _COMMAND in line or _columns(_cells(line)) for line in lines)
+    return 85 if is_table and any(_is_row(line, columns) for line in lines) else 0
+
+
+def _is_row(line: str, columns: Sequence[str]) -> bool:
+    return _gpu(_cells(line), columns) is not None
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:

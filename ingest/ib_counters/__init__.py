@@ -50,9 +50,10 @@ def sniff(head: bytes, path: str) -> int:
     """Names its schema; or is the text of ibstat, perfquery, rdma, ethtool, node_exporter, or of files of sysfs."""
     if b'"forensics.ib/' in head[:512] or b'"forensics.ib-series/' in head[:512]:
         return 95
-    words = head.decode("utf-8", "replace") if head[:1] != b"{" else ""
-    known = is_text(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words)
-    return 85 if b"\0" not in head and known else 0
+    if head[:1] == b"{" or b"\0" in head:
+        return 0
+    words = head.decode("utf-8", "replace")
+    return 85 if is_text(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:

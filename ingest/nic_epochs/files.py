@@ -25,7 +25,7 @@ def is_csv(head: bytes) -> bool:
         return False
     lines = head.decode("utf-8-sig", "replace").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
-    return _of(_names(first)) is not None
+    return not first.startswith("{") and _of(_names(first)) is not None
 
 
 def csv_items(artefact: Artefact) -> Iterator[Item]:
