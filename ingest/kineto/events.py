@@ -17,7 +17,8 @@ from forensics.ingest.kineto.native import read_native
 from forensics.ingest.kineto.rows import UPDATES, Rows
 from forensics.ingest.kineto.walk import LONGEST_EVENT, Walk
 
-BLOCK_BYTES = 4 << 20
+# A block stays in the cache of the core that copies and reads it.
+BLOCK_BYTES = 256 << 10
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 1 << 16
 # What the text of an event holds that is looked at; native/trace/events.c knows the same kinds.
@@ -91,7 +92,7 @@ def _blocks(stream: BinaryIO, tally: Tally) -> Iterator[bytes]:
             size += len(chunk)
             if size >= BLOCK_BYTES:
                 block = b"".join(parts)
-                tally.tail = block[-TAIL_BYTES:]
+                tally.tail = block
                 yield block
                 parts, size = [], 0
     except OSError as error:
