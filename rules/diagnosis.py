@@ -9,7 +9,7 @@ from functools import partial
 from duckdb import DuckDBPyConnection
 
 from forensics.case.clock_offsets import clock_offsets
-from forensics.case.database import read_only, recovering
+from forensics.case.database import read_only, recovering, rows_of
 from forensics.model import (
     Anomaly,
     Assessment,
@@ -172,8 +172,9 @@ def frontier_rows(windows: FrontierWindows, overrides: Overrides) -> tuple[Front
 
 
 def _digest(connection: DuckDBPyConnection) -> str | None:
-    rows = connection.execute("SELECT max(value) FROM job_config WHERE key = 'bundle.sha256'").fetchall()
-    return str(rows[0][0]) if rows[0][0] else None
+    query = "SELECT max(value) FROM job_config WHERE key = 'bundle.sha256'"
+    rows = rows_of(connection, "job_config", query, kinds=("bundle.sha256",))
+    return str(rows[0][0]) if rows and rows[0][0] else None
 
 
 def _outcome(

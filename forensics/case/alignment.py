@@ -124,16 +124,16 @@ def _world(connection: DuckDBPyConnection) -> tuple[int, ...]:
 
 def configured_world_size(connection: DuckDBPyConnection) -> int | None:
     """Return the world size that the job's configuration tells, None when nothing tells it or it is absurd."""
-    ((size,),) = connection.execute(
-        "SELECT max(try_cast(value AS INTEGER)) FROM job_config WHERE key = 'world_size'"
-    ).fetchall()
-    return int(size) if size is not None and 0 < size <= LARGEST_WORLD else None
+    query = "SELECT max(try_cast(value AS INTEGER)) FROM job_config WHERE key = 'world_size'"
+    sizes = [size for (size,) in rows_of(connection, "job_config", query, kinds=("world_size",)) if size is not None]
+    return next((int(size) for size in sizes if 0 < size <= LARGEST_WORLD), None)
 
 
 def stated_world_sizes(connection: DuckDBPyConnection, *more: str) -> set[int | None]:
     """Every size of the job that its configuration, a log, or one of `more` settings states; None for what is no number."""
     query = "SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE list_contains(?, key)"
-    return {size for (size,) in rows_of(connection, "job_config", query, [["world_size", "log.world_size", *more]])}
+    keys = ["world_size", "log.world_size", *more]
+    return {size for (size,) in rows_of(connection, "job_config", query, [keys], keys)}
 
 
 def _groups(connection: DuckDBPyConnection) -> list[_Group]:

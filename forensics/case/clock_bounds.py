@@ -12,6 +12,7 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import ClockOffsetRow
 
 METHOD = "from calls that nobody leaves before all have entered"
@@ -46,8 +47,8 @@ ORDER BY ALL
 
 def derived_offsets(connection: DuckDBPyConnection) -> tuple[ClockOffsetRow, ...]:
     """Offsets of the hosts that calls join to the first one; hosts whose bounds contradict each other are left out."""
-    ((hosts,),) = connection.execute("SELECT count(DISTINCT host) FROM ranks").fetchall()
-    if not 1 < hosts <= MOST_HOSTS:
+    hosts = rows_of(connection, "ranks", "SELECT DISTINCT host FROM ranks WHERE host IS NOT NULL")
+    if not 1 < len(hosts) <= MOST_HOSTS:
         return ()
     return tuple(_rows(connection.execute(_AHEAD).fetchall()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from duckdb import DuckDBPyConnection
 
 from forensics.case.clock_bounds import derived_offsets
+from forensics.case.database import rows_of
 from forensics.model import ClockOffsetRow
 
 # The offsets of the reference that most hosts are compared with; of several of one host, the narrowest.
@@ -19,5 +20,5 @@ ORDER BY host, bound_ns IS NULL, bound_ns, offset_ns, method
 
 def clock_offsets(connection: DuckDBPyConnection) -> tuple[ClockOffsetRow, ...]:
     """One row for each host whose clock was compared with that of one reference, by host."""
-    measured = tuple(ClockOffsetRow(*row) for row in connection.execute(_OFFSETS).fetchall())
+    measured = tuple(ClockOffsetRow(*row) for row in rows_of(connection, "clocks", _OFFSETS))
     return measured or derived_offsets(connection)

@@ -58,13 +58,14 @@ class _Content:
     """Tables that have rows; for those whose queries ask for few kinds of rows each, the kinds that there are."""
 
     tables: frozenset[str]
-    kinds: Mapping[str, frozenset[str]]
+    kinds: Mapping[str, frozenset[str | None]]
     has_few_calls: bool
 
 
 _contents: WeakKeyDictionary[Connection, _Content] = WeakKeyDictionary()
 """Of cases that are only read at the moment: asked once, not by every query that may be saved."""
-_OF_KINDS = ("device_events", "log_events", "sources")
+_KIND_COLUMNS = {"device_events": "kind", "log_events": "kind", "sources": "kind", "operations": "kind", "job_config": "key"}
+"""The column that tells what kind a row of these tables is of."""
 
 
 def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:
@@ -128,9 +129,16 @@ def has_rows(connection: Connection, table: str, kinds: Collection[str] = ()) ->
     """Whether a table has any row, of one of these kinds if any are given; most tables of a case have none."""
     content = _contents.get(connection)
     if content is None or table not in schema_columns():
-        among, asked = ("WHERE list_contains(?, kind)", [list(kinds)]) if kinds else ("", None)
+        among, asked = (f"WHERE list_contains(?, {_KIND_COLUMNS[table]})", [list(kinds)]) if kinds else ("", None)
         return bool(connection.execute(f"SELECT 1 FROM {table} {among} LIMIT 1", asked).fetchall())
     return table in content.tables and (not kinds or not content.kinds[table].isdisjoint(kinds))
+
+
+def kinds_of(connection: Connection, table: str) -> tuple[str, ...]:
+    """The kinds of rows that a table has, in order."""
+    content = _contents.get(connection)
+    found = _kinds(connection, table) if content is None else content.kinds[table]
+    return tuple(sorted(kind for kind in found if kind is not None))
 
 
 def rows_of(
@@ -154,19 +162,25 @@ def _has_few_calls(connection: Connection) -> bool:
     return bool(count < _FEW)
 
 
-def _content(connection: Connection) -> _Content:
+def filled_tables(connection: Connection) -> frozenset[str]:
+    """The tables of schema.sql that have rows, by two queries: asking each of many tables takes longer."""
     # The estimate counts rows that were deleted too: of tables that never had any it is exact.
     estimates = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() AND estimated_size > 0"
     estimated = {name for (name,) in connection.execute(estimates).fetchall()}
     written = ({"operations", *estimated} if CALL_STORE in estimated else estimated) & schema_columns().keys()
     each = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in sorted(written))
-    tables = frozenset(table for (table,) in connection.execute(each).fetchall()) if written else frozenset()
-    kinds = {table: _kinds(connection, table) if table in tables else frozenset[str]() for table in _OF_KINDS}
+    return frozenset(table for (table,) in connection.execute(each).fetchall()) if written else frozenset()
+
+
+def _content(connection: Connection) -> _Content:
+    tables = filled_tables(connection)
+    kinds = {table: _kinds(connection, table) if table in tables else frozenset[str | None]() for table in _KIND_COLUMNS}
     return _Content(tables, kinds, "operations" not in tables or _has_few_calls(connection))
 
 
-def _kinds(connection: Connection, table: str) -> frozenset[str]:
-    return frozenset(kind for (kind,) in connection.execute(f"SELECT DISTINCT kind FROM {table}").fetchall())
+def _kinds(connection: Connection, table: str) -> frozenset[str | None]:
+    rows = connection.execute(f"SELECT DISTINCT {_KIND_COLUMNS[table]} FROM {table}").fetchall()
+    return frozenset(kind for (kind,) in rows)
 
 
 @contextmanager

@@ -42,6 +42,7 @@ SELECT source_id, rank FROM numbered n WHERE folder IN (SELECT folder FROM refut
 )
 ORDER BY source_id
 """
+_GUESSED = "SELECT 1 FROM sources WHERE kind = 'training_log' AND rank_method = 'guessed' LIMIT 1"
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 _LEAST, _LEAST_STATED = 3, 2
 
@@ -63,7 +64,7 @@ def name_numbered_logs(connection: Connection) -> None:
 
 def forget_refuted_numbers(connection: Connection) -> None:
     """Take no number in a name for a rank in a folder of which one log states another rank than its number."""
-    for source_id, rank in connection.execute(_REFUTED).fetchall():
+    for source_id, rank in connection.execute(_REFUTED).fetchall() if connection.execute(_GUESSED).fetchall() else ():
         connection.execute("UPDATE sources SET rank = NULL, rank_method = NULL WHERE source_id = $1", [source_id])
         for table in LINES_OF_A_LOG:
             if has_rows(connection, table):

@@ -141,8 +141,9 @@ def name_owners(connection: Connection) -> None:
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_OF_KERNEL.format(table=table))
-    _name_logs(connection)
-    _name_own_logs(connection)
+    if has_rows(connection, "job_config", ("log.process", "log.own_rank")):
+        _name_logs(connection)
+        _name_own_logs(connection)
     if has_rows(connection, "process_ranks"):
         connection.execute(_BY_NODE)
         if has_rows(connection, "nodes"):

@@ -79,11 +79,8 @@ def number_stacks(connection: Connection, artefacts: Artefacts) -> None:
             numbers.append((moment.kept, number))
             drops += [(other, _reason(moment, other)) for other in moment.others]
             records.append(_record(moment, number, len(moments)))
-    _store(connection, "dropped", _rows([item for item, _ in drops], "reason", [reason for _, reason in drops]))
-    changed = [(item, number) for item, number in numbers if number != item.dump]
-    _store(connection, "numbered", _rows([item for item, _ in changed], "number", [number for _, number in changed]))
-    for statement in (_DROP, _DROPPED_SOURCES, _NUMBER, "DROP TABLE dropped", "DROP TABLE numbered"):
-        connection.execute(statement)
+    _apply(connection, (_DROP, _DROPPED_SOURCES), "dropped", "reason", drops)
+    _apply(connection, (_NUMBER,), "numbered", "number", [each for each in numbers if each[1] != each[0].dump])
     insert_rows(connection, "moments", "rank pid is_child sample time_ns captures proof agreed", records)
 
 
@@ -98,9 +95,8 @@ def _captures(connection: Connection, artefacts: Artefacts) -> list[StackCapture
         for rank, child, pid, source, dump, path, sha, time, clock_s, timer_s in rows
     ]
     found = _with_timers(_with_named_times(found))
-    _contest(connection, found)
-    content = forms(connection)
-    connection.execute("DROP TABLE contested")
+    contested = _contested(found)
+    content = forms(connection, contested) if contested else {}
     return [
         replace(item, threads=threads, detail=detail)
         for item in found
@@ -137,17 +133,15 @@ def _with_timers(captures: list[StackCapture]) -> list[StackCapture]:
     ]
 
 
-def _contest(connection: Connection, captures: Sequence[StackCapture]) -> None:
+def _contested(captures: Sequence[StackCapture]) -> set[int]:
     """Ranks with more captures than proven numbers, the only ones whose contents are compared; for two processes, with all."""
     by_process: dict[tuple[int, bool], list[StackCapture]] = defaultdict(list)
     for item in captures:
         by_process[item.rank, item.process[0]].append(item)
     contested = {rank for (rank, _), items in by_process.items() if _is_contested(items)}
     if any(len(_pids(items)) > 1 for (_, is_child), items in by_process.items() if not is_child):
-        contested = {item.rank for item in captures}
-    connection.execute("CREATE TEMP TABLE contested (rank INTEGER)")
-    if contested:
-        connection.execute("INSERT INTO contested SELECT unnest(?::INTEGER[])", [sorted(contested)])
+        return {item.rank for item in captures}
+    return contested
 
 
 def _is_contested(captures: Sequence[StackCapture]) -> bool:
@@ -251,20 +245,19 @@ def _record(moment: _Moment, number: int, count: int) -> tuple[object, ...]:
     return moment.kept.rank, pid, is_child, number, moment.time_ns, 1 + len(moment.others), proof, moment.is_agreed
 
 
-def _rows(captures: Sequence[StackCapture], name: str, values: Sequence[object]) -> dict[str, list[object]]:
-    """Columns that say of captures what shall be done with them."""
-    return {
-        "source_id": [item.source_id for item in captures],
-        "dump": [item.dump for item in captures],
-        "is_child": [item.process[0] for item in captures],
-        "pid": [-1 if item.process[1] is None else item.process[1] for item in captures],
-        name: list(values),
-    }
-
-
-def _store(connection: Connection, table: str, columns: Mapping[str, Sequence[object]]) -> None:
-    """A temporary table of the columns; one statement for all of them is a hundred times faster than one for each."""
-    types = {"dump": "INTEGER", "is_child": "BOOLEAN", "reason": "VARCHAR", "number": "INTEGER"}
-    listed = ", ".join(f"{name} {types.get(name, 'BIGINT')}" for name in columns)
-    connection.execute(f"CREATE TEMP TABLE {table} ({listed})")
-    insert_rows(connection, table, " ".join(columns), list(zip(*columns.values(), strict=True)))
+def _apply(
+    connection: Connection, statements: Sequence[str], table: str, name: str, chosen: Sequence[tuple[StackCapture, object]]
+) -> None:
+    """Do with captures what a value says of each: one statement for all of them is a hundred times faster than one for each."""
+    if not chosen:
+        return
+    kind = {"reason": "VARCHAR", "number": "INTEGER"}[name]
+    columns = f"source_id BIGINT, dump INTEGER, is_child BOOLEAN, pid BIGINT, {name} {kind}"
+    connection.execute(f"CREATE TEMP TABLE {table} ({columns})")
+    rows: list[tuple[object, ...]] = [
+        (item.source_id, item.dump, item.process[0], -1 if item.process[1] is None else item.process[1], value)
+        for item, value in chosen
+    ]
+    insert_rows(connection, table, f"source_id dump is_child pid {name}", rows)
+    for statement in (*statements, f"DROP TABLE {table}"):
+        connection.execute(statement)

@@ -78,12 +78,12 @@ class StackCapture:
 _THREADS = """
 SELECT k.source_id, k.sample, coalesce(k.is_child, false), k.pid, coalesce(k.is_main, false), k.thread, k.thread_name,
        k.active, k.owns_gil, k.call_path
-FROM stacks k JOIN contested USING (rank) ORDER BY ALL
+FROM stacks k WHERE k.rank IN (SELECT unnest($ranks::INTEGER[])) ORDER BY ALL
 """
 _FRAMES = """
 SELECT p.call_path, f.name, f.filename, f.line
 FROM (SELECT DISTINCT call_path, depth, frame FROM call_paths
-      WHERE call_path IN (SELECT call_path FROM stacks JOIN contested USING (rank))) p
+      WHERE call_path IN (SELECT call_path FROM stacks WHERE rank IN (SELECT unnest($ranks::INTEGER[])))) p
 JOIN (SELECT DISTINCT frame, name, filename, line FROM frames) f USING (frame)
 ORDER BY p.call_path, p.depth
 """
@@ -93,14 +93,16 @@ Key = tuple[int, int, bool, int | None]
 _Frame = tuple[str, str | None, int | None]
 
 
-def forms(connection: Connection) -> Mapping[Key, tuple[tuple[ThreadForm, ...], tuple[int, ...]]]:
-    """Threads and detail of each capture of the ranks in the table `contested`."""
+def forms(connection: Connection, ranks: Iterable[int]) -> Mapping[Key, tuple[tuple[ThreadForm, ...], tuple[int, ...]]]:
+    """Threads and detail of each capture of some ranks."""
+    chosen = {"ranks": sorted(ranks)}
     paths: dict[int, list[_Frame]] = defaultdict(list)
-    for call_path, *frame in connection.execute(_FRAMES).fetchall():
+    for call_path, *frame in connection.execute(_FRAMES, chosen).fetchall():
         paths[call_path].append((frame[0], frame[1], frame[2]))
     plain = {call_path: _plain(frames) for call_path, frames in paths.items()}
     found: dict[Key, list[tuple[ThreadForm, int | None]]] = defaultdict(list)
-    for source, sample, is_child, pid, is_main, number, name, active, gil, call_path in connection.execute(_THREADS).fetchall():
+    rows = connection.execute(_THREADS, chosen).fetchall()
+    for source, sample, is_child, pid, is_main, number, name, active, gil, call_path in rows:
         thread = ThreadForm(is_main, number, name, active, gil, plain.get(call_path, ()))
         found[source, sample or 0, is_child, pid].append((thread, call_path))
     return {key: (tuple(thread for thread, _ in rows), _detail(rows, paths)) for key, rows in found.items()}

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from forensics.case.alignment import stated_world_sizes
-from forensics.case.database import Connection, has_rows, insert_rows, schema_columns
+from forensics.case.database import Connection, filled_tables, has_rows, insert_rows, schema_columns
 from forensics.ingest._shared.stack_headings import place_in
 from forensics.vocabulary import GUESSED
 
@@ -79,7 +79,8 @@ def _name_places(connection: Connection) -> None:
 
 def _names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
-    tables = [table for table, columns in schema_columns().items() if "rank" in columns]
+    columns = schema_columns()
+    tables = sorted(table for table in filled_tables(connection) if "rank" in columns[table])
     return any(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall() for table in tables)
 
 

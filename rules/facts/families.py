@@ -7,6 +7,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Evidence, Family
 
 _KINDS = {
@@ -34,7 +35,7 @@ SELECT DISTINCT s.path || '#' || k.locator FROM stacks k JOIN sources s USING (s
 def families(connection: DuckDBPyConnection) -> SourceFamilies:
     """The family of every source, by path; what is none of the recorders and samplers is a log."""
     rows = connection.execute("SELECT DISTINCT path, kind FROM sources").fetchall()
-    stacks = connection.execute(_IN_LOGS).fetchall()
+    stacks = rows_of(connection, "stacks", _IN_LOGS)
     return SourceFamilies(
         {path: _KINDS.get(kind, Family.LOG) for path, kind in rows} | {place: Family.STACK for (place,) in stacks}
     )

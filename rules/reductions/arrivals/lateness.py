@@ -15,6 +15,7 @@ from math import exp, fsum, lgamma, log, log1p
 import numpy as np
 import numpy.typing as npt
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.arrivals.arrivals import Series, arrivals
 from forensics.rules.reductions.arrivals.duties import is_duty
 from forensics.rules.reductions.calls.shim_calls import Calls
@@ -128,8 +129,9 @@ def lateness(calls: Calls, liveness: Liveness) -> Latenesses:
     if liveness.motion is Motion.STALLED:
         return Latenesses()
     found = of_series(arrivals(calls.connection))
-    unseen = [rank for (rank,) in calls.connection.execute(_UNSEEN).fetchall()]
-    return replace(found, linked=frozenset([*calls.connection.execute(_LINKS).fetchall(), *permutations(unseen, 2)]))
+    unseen = [rank for (rank,) in rows_of(calls.connection, "members", _UNSEEN)]
+    links = rows_of(calls.connection, "operations", _LINKS)
+    return replace(found, linked=frozenset([*links, *permutations(unseen, 2)]))
 
 
 def of_series(series: Iterable[Series]) -> Latenesses:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+
 _OF_GROUPS = """(
     SELECT source_id, pg_id, pg_name, is_p2p, group_call, max(duration_ns) AS took_ns, max(device_end_ns) AS over_ns
     FROM latest_call WHERE group_call IS NOT NULL AND {condition} GROUP BY ALL
 )"""
+
+
+def has_durations(connection: DuckDBPyConnection) -> bool:
+    """Whether any call has a duration of its own, as most recorders of gloo, and NCCL's without timing, have none."""
+    return bool(rows_of(connection, "operations", "SELECT 1 FROM operations WHERE duration_ns IS NOT NULL LIMIT 1"))
 
 
 def joined_group_times(calls: str, condition: str) -> str:

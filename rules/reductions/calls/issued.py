@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import kinds_of, rows_of
 from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
 from forensics.rules.reductions.calls.shim_calls import Calls
 
@@ -101,7 +101,7 @@ def issued(calls: Calls) -> Issued:
     question.
     """
     connection = calls.connection
-    names = {column: _names(connection, column) for column in ("communicator", "kind")}
+    names = {"communicator": communicators_of(connection), "kind": kinds_of(connection, "operations")}
     if not names["kind"]:
         return _of_columns(names, {name: np.empty(0, np.int64) for name in _COLUMNS})
     for column, known in names.items():
@@ -117,8 +117,9 @@ def _of_columns(names: Mapping[str, tuple[str, ...]], columns: Mapping[str, npt.
     return Issued(names["communicator"], names["kind"], **{name: columns[name] for name in _COLUMNS})
 
 
-def _names(connection: DuckDBPyConnection, column: str) -> tuple[str, ...]:
-    query = f"SELECT DISTINCT {column} FROM operations WHERE {column} IS NOT NULL ORDER BY 1"
+def communicators_of(connection: DuckDBPyConnection) -> tuple[str, ...]:
+    """The communicators of all calls, in order."""
+    query = "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1"
     return tuple(name for (name,) in rows_of(connection, "operations", query))
 
 

@@ -45,7 +45,7 @@ AllowedCores = NewType("AllowedCores", Mapping[int, Allowed])
 @reduction
 def allowed_cores(connection: DuckDBPyConnection) -> AllowedCores:
     """Count the cores of each list that can be read."""
-    rows = rows_of(connection, "job_config", _LISTS)
+    rows = rows_of(connection, "job_config", _LISTS, kinds=("process.cpus_allowed",))
     return AllowedCores({rank: Allowed(cores, path) for rank, text, path in rows if (cores := cores_in(text))})
 
 

@@ -12,6 +12,7 @@ from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.model import Confidence, Evidence, Finding
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.on_cpu import NS_PER_TICK
@@ -64,7 +65,7 @@ HostCpu = NewType("HostCpu", Mapping[str, CpuUse])
 @reduction
 def cpu_use(connection: DuckDBPyConnection) -> HostCpu:
     """What the samples of the processes of each host show; nothing for a host that was sampled less than twice."""
-    rows = connection.execute(_SAMPLES).fetchall()
+    rows = rows_of(connection, "processes", _SAMPLES)
     return HostCpu(
         {
             host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)

@@ -63,7 +63,7 @@ CoreTimes = NewType("CoreTimes", Mapping[int, CoreTime])
 @reduction
 def core_times(connection: DuckDBPyConnection) -> CoreTimes:
     """Read it from the facts of each process; a rank of which two files tell is left out."""
-    rows = rows_of(connection, "job_config", _LIMITS)
+    rows = rows_of(connection, "job_config", _LIMITS, kinds=("process.cgroup", "process.nice", "process.cpu_limit"))
     return CoreTimes(
         {
             rank: CoreTime(nice, _share(cores, periods, cut) if is_read else None, cores, held or 0, (host, group), path)

@@ -86,7 +86,7 @@ _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first or ended the job for."""
-    if not has_rows(connection, "log_events"):
+    if not has_rows(connection, "log_events", ("process_exit", "oom_kill", "segfault", "node_failed")):
         return ()
     several, highest, hosts, elastic, failed_steps, world = connection.execute(_NODES).fetchall()[0]
     said = rows_of(connection, "log_events", _EXITS, kinds=("process_exit", "oom_kill", "segfault"))

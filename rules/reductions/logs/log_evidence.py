@@ -168,7 +168,7 @@ def _lost_node(connection: DuckDBPyConnection) -> str | None:
 
 def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None]) -> int | None:
     """The size of the job that all logs state alike, when every rank that they speak of fits."""
-    sizes = [size for (size,) in connection.execute(_STATED).fetchall()]
+    sizes = [size for (size,) in rows_of(connection, "job_config", _STATED, kinds=("log.world_size",))]
     return sizes[0] if len(sizes) == 1 and sizes[0] > max(ranks, default=0) else None
 
 

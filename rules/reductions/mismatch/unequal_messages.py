@@ -76,7 +76,7 @@ def odd_ones(messages: Sequence[Unequal]) -> tuple[int, ...]:
 
 
 def _read(connection: DuckDBPyConnection) -> Iterator[Unequal]:
-    for row in rows_of(connection, "operations", _UNEQUAL):
+    for row in rows_of(connection, "operations", _UNEQUAL, kinds=("send", "recv")):
         label, sender, receiver, first, second, sent, taken, state, sent_ns, path, locator, taken_ns, other, place = row
         yield Unequal(
             label, sender, receiver, (first, second), sent, taken, state, (sent_ns, taken_ns),

@@ -19,7 +19,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.arrivals.arrivals import JOINT
-from forensics.rules.reductions.calls.group_times import joined_group_times
+from forensics.rules.reductions.calls.group_times import has_durations, joined_group_times
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
@@ -129,8 +129,9 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out."""
     alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
     members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
-    for query in (_MESSAGES, _COLLECTIVES):
-        for communicator, kind, sizes, ranks, took, calls, span, source in rows_of(connection, "operations", query):
+    for query, kinds in ((_MESSAGES, ("send", "recv")), (_COLLECTIVES, ())) if has_durations(connection) else ():
+        rows = rows_of(connection, "operations", query, kinds=kinds)
+        for communicator, kind, sizes, ranks, took, calls, span, source in rows:
             places = _spread(ranks, roster)
             if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
                 beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if query is _MESSAGES else ()

@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import Cause, Component, Evidence, Finding
 from forensics.rules.reductions.arrivals.arrivals import JOINT
-from forensics.rules.reductions.calls.group_times import joined_group_times
+from forensics.rules.reductions.calls.group_times import has_durations, joined_group_times
 from forensics.rules.reductions.interface import reduction
 
 # Times what is usual for calls of the communicator of this kind and size, of which there must be so many, and ns more.
@@ -81,7 +81,7 @@ class LongCalls:
 @reduction
 def long_calls(connection: DuckDBPyConnection) -> LongCalls:
     """Read the collectives whose members are all recorded, with the time of each on its own clock."""
-    rows = rows_of(connection, "operations", _LONG)
+    rows = rows_of(connection, "operations", _LONG) if has_durations(connection) else []
     found = tuple(LongCall(name, tuple(ranks), float(took), float(usual), path) for name, ranks, took, usual, path in rows)
     return LongCalls(found, _shared(found))
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import has_rows, rows_of
+from forensics.case.database import has_rows, kinds_of, rows_of
 from forensics.rules.reductions.calls.semantics import stem_of
 
 Numbers = npt.NDArray[np.int64]
@@ -152,9 +152,9 @@ def read_small(connection: DuckDBPyConnection) -> Mapping[str, int]:
 
 def _codes(connection: DuckDBPyConnection) -> dict[str, list[object]]:
     """Kinds as torch and NCCL spell them, and the place of each in `KINDS`."""
-    kinds = [kind for (kind,) in rows_of(connection, "operations", "SELECT DISTINCT kind FROM operations ORDER BY kind")]
+    kinds = [*kinds_of(connection, "operations"), None]
     stems = [stem_of(kind or "") for kind in kinds]
-    return {"kinds": kinds, "codes": [KINDS.index(stem) if stem in KINDS else OTHER for stem in stems]}
+    return {"kinds": [*kinds], "codes": [KINDS.index(stem) if stem in KINDS else OTHER for stem in stems]}
 
 
 def witnesses(connection: DuckDBPyConnection) -> Mapping[str, int]:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import few_calls, rows_of
+from forensics.case.database import few_calls, has_rows, kinds_of, rows_of
 from forensics.rules.reductions.calls.group_times import joined_group_times
+from forensics.rules.reductions.calls.issued import communicators_of
 from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.steps.tokens import alike, numbered
@@ -28,10 +29,6 @@ _FORM = "regexp_replace(o.input_sizes, '[0-9]+,', '*,', 'g')"
 # What only profilers tell, one value for all calls of a recorder.
 _MARKS = {"step": UNKNOWN, "step_begin_ns": UNKNOWN, "step_end_ns": UNKNOWN, "told": 0}
 
-_NAMES = (
-    "SELECT DISTINCT communicator FROM operations WHERE communicator IS NOT NULL ORDER BY 1",
-    ("SELECT DISTINCT kind FROM operations WHERE kind IS NOT NULL ORDER BY 1"),
-)
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
 # Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
 # Hosts wait in calls of gloo: on one clock, a member is in it from its own arrival to the last one at least. It is a table, for
@@ -166,10 +163,12 @@ class Record:
 
 def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) -> Mapping[int, Record]:
     """The newest record of each of some ranks, or of all; ranks without one are left out."""
+    if not has_rows(connection, "operations"):
+        return {}
     chosen = _all_ranks(connection) if ranks is None else sorted(set(ranks))
     connection.register("wanted_ranks", {"rank": np.array(chosen, dtype=np.int64)})
     connection.execute(_MET)
-    found = records_of(connection, _CALLS, Names(*(_column(connection, query) for query in _NAMES)))
+    found = records_of(connection, _CALLS, Names(communicators_of(connection), kinds_of(connection, "operations")))
     connection.execute("DROP TABLE met_calls")
     connection.unregister("wanted_ranks")
     return found
@@ -227,10 +226,6 @@ def _in_order(columns: _Columns) -> _Columns:
     for name in list(columns):
         columns[name] = np.asarray(columns.pop(name))[order]
     return columns
-
-
-def _column(connection: DuckDBPyConnection, query: str) -> tuple[str, ...]:
-    return tuple(name for (name,) in rows_of(connection, "operations", query))
 
 
 def _all_ranks(connection: DuckDBPyConnection) -> list[int]:

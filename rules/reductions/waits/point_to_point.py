@@ -34,6 +34,7 @@ WHERE kind IN ('send', 'recv') AND peer IS NOT NULL AND communicator IS NOT NULL
 """
 
 
+_KINDS = ("send", "recv")
 _Call = tuple[int, Operation]
 """Sequence and operation."""
 
@@ -68,7 +69,7 @@ _Pair = tuple[str, tuple[int, int]]
 def _pairs(connection: DuckDBPyConnection, groups: Sequence[Communicator], ignore: Collection[int]) -> dict[_Pair, _Calls]:
     members = {group.label: group.members for group in groups}
     pairs: dict[_Pair, _Calls] = defaultdict(_Calls)
-    for label, rank, kind, peer, sequence, *operation in rows_of(connection, "operations", _PENDING):
+    for label, rank, kind, peer, sequence, *operation in rows_of(connection, "operations", _PENDING, kinds=_KINDS):
         ranks = members.get(label, ())
         if rank in ignore or not 0 <= peer < len(ranks) or ranks[peer] == rank:
             continue
@@ -85,7 +86,7 @@ def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> d
     members = {group.label: group.members for group in groups}
     cut = frozenset().union(*(group.cut for group in groups))
     found: dict[tuple[_Pair, str], int] = {}
-    for label, rank, kind, peer, count in rows_of(connection, "operations", _POSTED):
+    for label, rank, kind, peer, count in rows_of(connection, "operations", _POSTED, kinds=_KINDS):
         ranks = members.get(label, ())
         if rank not in cut and 0 <= peer < len(ranks):
             pair = (rank, ranks[peer]) if kind == "send" else (ranks[peer], rank)
