@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forensics.rules.reductions.epochs.cells import Cells
+from forensics.rules.reductions.epochs.cells import Cells, in_all
 from forensics.rules.reductions.epochs.segments import Segments, quantile, segments
 
 DELTA = 10
@@ -89,3 +90,10 @@ def test_the_busiest_epochs_of_each_operator() -> None:
     rows = [(0, epoch, 10 * (epoch + 1)) for epoch in range(10)] + [(1, epoch, 7) for epoch in range(3)]
     one = cells(*rows)
     assert quantile(one, segments(one, DELTA, 1000), 0.5).tolist() == [60, 7]
+
+
+@pytest.mark.parametrize("apart", [1, 10_000, 1 << 61])
+def test_all_of_a_direction_in_an_epoch_counts_together_however_far_epochs_lie_apart(apart: int) -> None:
+    """Series 0 and 2 are sends, 1 receives."""
+    found = in_all(cells((0, 0, 5), (0, apart, 7), (1, 0, 11), (2, apart, 13), (2, 2 * apart, 17)))
+    assert found.bytes.tolist() == [5, 20, 11, 20, 17]
