@@ -29,6 +29,7 @@ WHERE (SELECT count(DISTINCT communicator) = 1 AND count(*) = count(DISTINCT gro
     AND NOT EXISTS (SELECT 1 FROM job_config c WHERE c.key IN ('world_size', 'log.world_size')
         AND try_cast(c.value AS INTEGER) > numbered.size)
 """
+_NUMBERED_BY_NCCL = "SELECT 1 FROM log_positions WHERE origin = 'nccl' AND pid IS NOT NULL LIMIT 1"
 _BY_NODE = """
 UPDATE process_ranks SET rank = node * per_node + local_rank
 WHERE rank IS NULL AND node IS NOT NULL AND per_node > local_rank
@@ -134,7 +135,7 @@ WHERE {table}.source_id = s.source_id AND {table}.host IS NULL AND s.kind = 'ker
 
 def name_owners(connection: Connection) -> None:
     """Complete `process_ranks`, and what follows from hosts."""
-    if has_rows(connection, "log_positions"):
+    if connection.execute(_NUMBERED_BY_NCCL).fetchall():
         connection.execute(_BY_NCCL)
         connection.execute(_LOGS_OF_NCCL)
     _name_hosts(connection)

@@ -80,8 +80,12 @@ def _name_places(connection: Connection) -> None:
 def _names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
     columns = schema_columns()
-    tables = sorted(table for table in filled_tables(connection) if "rank" in columns[table])
-    return any(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall() for table in tables)
+
+    def names(table: str) -> bool:
+        return bool(connection.execute(f"SELECT 1 FROM {table} WHERE rank IS NOT NULL LIMIT 1").fetchall())
+
+    # Mostly a source is of a rank, and one query tells it.
+    return names("sources") or any(names(table) for table in sorted(filled_tables(connection)) if "rank" in columns[table])
 
 
 def _with_script(connection: Connection, processes: Sequence[_Process]) -> list[_Process]:

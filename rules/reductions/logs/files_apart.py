@@ -67,9 +67,7 @@ _FURTHEST = f"""
 SELECT max(step) FROM log_progress
 WHERE rank IN (SELECT unnest(?::INTEGER[])) AND {_words("series")} = {_words("?")} AND total IS NOT DISTINCT FROM ?
 """
-_OWN_LOGS = """
-SELECT count(DISTINCT rank) FILTER (kind = 'training_log') > 0 AND count(DISTINCT rank) > 1 FROM sources
-"""
+_OF_RANKS = "SELECT DISTINCT rank, kind = 'training_log' FROM sources WHERE rank IS NOT NULL"
 _LEAST_SHARED = 2
 _SAME_CLOCK_S = 60
 _MARGIN_S = 5
@@ -82,7 +80,8 @@ def with_logs_of_the_run(connection: DuckDBPyConnection) -> frozenset[int]:
     They are where torchrun made the logs of one attempt, or where the rank counted the same steps at the same times, and
     nothing long after its peers: a log that goes on may be of a later run.
     """
-    if connection.execute(_OWN_LOGS).fetchone() != (True,):
+    sources = connection.execute(_OF_RANKS).fetchall()
+    if len({rank for rank, _ in sources}) < 2 or not any(is_log for _, is_log in sources):
         return frozenset()
     limits = [_LEAST_SHARED, _SAME_CLOCK_S, _SAME_CLOCK_S]
     return frozenset(rank for (rank,) in rows_of(connection, "log_events", _WITH_LOGS, limits))

@@ -45,6 +45,8 @@ WHERE communicator IN (SELECT communicator FROM members JOIN wanted_ranks USING 
   AND backend = 'gloo' AND NOT coalesce(is_p2p, false) AND duration_ns IS NULL
 WINDOW meeting AS (PARTITION BY communicator, sequence)
 """
+_GLOO = "SELECT 1 FROM operations WHERE backend = 'gloo' LIMIT 1"
+_MET_NOBODY = "CREATE TEMP TABLE met_calls (source_id BIGINT, locator BIGINT, waited_ns BIGINT, came BIGINT)"
 _CALLS = f"""
 WITH size AS (SELECT communicator, count(*) AS members FROM members GROUP BY communicator), timed AS (
     SELECT o.*, CASE WHEN o.group_call IS NULL THEN o.duration_ns WHEN coalesce(o.record_id, o.locator) > o.call_order THEN 0
@@ -167,7 +169,7 @@ def records(connection: DuckDBPyConnection, ranks: Iterable[int] | None = None) 
         return {}
     chosen = _all_ranks(connection) if ranks is None else sorted(set(ranks))
     connection.register("wanted_ranks", {"rank": np.array(chosen, dtype=np.int64)})
-    connection.execute(_MET)
+    connection.execute(_MET if connection.execute(_GLOO).fetchall() else _MET_NOBODY)
     found = records_of(connection, _CALLS, Names(communicators_of(connection), kinds_of(connection, "operations")))
     connection.execute("DROP TABLE met_calls")
     connection.unregister("wanted_ranks")
