@@ -31,6 +31,7 @@ from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink,
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.cuts import Cut, cuts
+from forensics.rules.reductions.network.slow_rails import LEAST_HOSTS, PlaceOf, places_of_nics
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -71,13 +72,31 @@ def _evaluate(
     whole = {_of_host(each): each for each in slow_hosts(apart, hosts)} if not rates.shared else {}
     of_hosts = {rank for end in whole for rank in end.ranks}
     ends = [*whole, *slow_ends(link for link in apart if of_hosts.isdisjoint(link.ends))]
-    ends = [end for end in ends if _worst(end).cost >= least[len(end.ranks) > 1 and not end.is_host]]
+    place_of = places_of_nics(roster, users)
+    ends = [end if _is_hidden(end, rates) else _on_rail(end, apart, place_of) for end in ends]
+    ends = [end for end in ends if _worst(end).cost >= least[end.is_open]]
     for end in _by_host(ends, judged, hosts):
         found = _with_host(_finding(end, rates, users, calls, thresholds["likely_loss"]), whole.get(end))
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)
         yield mirrored.doubted(_narrowed(refined, end, judged, hosts))
         if victims := _held_up(end, judged) - set(end.ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _on_rail(end: SlowEnd, judged: JudgedLinks, place_of: PlaceOf) -> SlowEnd:
+    """The same as a rail, where its NICs have one number on three hosts or more, and another number is sound on all of them."""
+    places = [place for rank in end.ranks if (place := place_of(rank)) is not None]
+    hosts, numbers = {host for host, _ in places}, {number for _, number in places}
+    if not end.is_open or len(numbers) > 1 or len(hosts) < max(LEAST_HOSTS, len(end.ranks)):
+        return end
+    sound = {rank for link in judged if not link.is_slow for rank in link.ends}
+    beside = {place[0] for rank in sound if (place := place_of(rank)) is not None and place[1] not in numbers}
+    return replace(end, is_rail=sound.isdisjoint(end.ranks) and hosts <= beside)
+
+
+def _is_hidden(end: SlowEnd, rates: LinkRates) -> bool:
+    """Whether epochs are too long to tell the slow NIC of a ring from those that wait for it."""
+    return hides(rates.epoch_ns, max(link.usual for link in end.links), 1 / min(link.part for link in end.links))
 
 
 def _cuts(judged: JudgedLinks, hosts: Hosts) -> list[tuple[Cut, list[JudgedLink]]]:
@@ -140,7 +159,7 @@ def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
 def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, likely: float) -> Finding:
     """What is slow about a NIC is so for all ranks that have it."""
     links = [link.ends for link in end.links]
-    worst, is_open = _worst(end), len(end.ranks) > 1 and not end.is_host
+    worst, is_open = _worst(end), end.is_open
     nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
     others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
     return Finding(
@@ -154,7 +173,7 @@ def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, 
         members=Members.ONE_OF if is_open else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=users.of(others)),
-        mechanism=Mechanism("slow_flow", "unknown" if is_open else "local"),
+        mechanism=Mechanism("slow_flow", "unknown" if is_open or end.is_rail else "local"),
         impact=_impact(worst),
         next_steps=(
             f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(users.of(end.ranks))}",
@@ -168,8 +187,8 @@ def _impact(worst: JudgedLink) -> Impact:
 
 
 def _granularity(end: SlowEnd) -> Granularity:
-    if end.is_host:
-        return Granularity.HOST
+    if end.is_host or end.is_rail:
+        return Granularity.HOST if end.is_host else Granularity.LINK
     return {1: Granularity.NIC, 2: Granularity.LINK}.get(len(end.ranks), Granularity.GROUP)
 
 
@@ -182,12 +201,14 @@ def _confidence(end: SlowEnd, worst: JudgedLink, likely: float) -> Confidence:
 
 def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evidence]:
     yield from _rates(end.links, users)
-    if len(end.ranks) > 1 and not end.is_host:
+    if end.is_rail:
+        alike = f"NICs of {ranks_text(users.of(end.ranks))} have one number on their hosts, and no link of them is sound"
+        yield Evidence(f"{alike}: what joins them, a rail or its switch, is nearer than as many faults")
+    if end.is_open:
         yield Evidence("its links do not tell these NICs apart", None, supports=False)
     if len(end.ranks) == 1 and len(users.of(end.ranks)) > 1:
         yield Evidence(f"{ranks_text(users.of(end.ranks))} have this NIC together")
-    usual = max(link.usual for link in end.links)
-    if hides(rates.epoch_ns, usual, 1 / min(link.part for link in end.links)):
+    if _is_hidden(end, rates):
         why = f"epochs of {rates.epoch_ns / 1e3:.0f} us are longer than the gaps that such a NIC leaves on the others"
         yield Evidence(why, None, supports=False)
 

@@ -182,7 +182,8 @@ def _least_full(link: LinkRate, most: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SlowEnd:
-    """Ranks whose NICs account for slow links: one, all of a host (`is_host`), or several of which one is to blame.
+    """Ranks whose NICs account for slow links: one, all of a host (`is_host`) or of a rail (`is_rail`), or several of which one
+    is to blame (`is_open`).
 
     `both` says that what it sends and what it receives is slow.
     """
@@ -191,6 +192,12 @@ class SlowEnd:
     links: tuple[JudgedLink, ...]
     both: bool
     is_host: bool = False
+    is_rail: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only one of the ranks is to blame."""
+        return len(self.ranks) > 1 and not self.is_host and not self.is_rail
 
 
 def slow_ends(judged: Iterable[JudgedLink]) -> list[SlowEnd]:

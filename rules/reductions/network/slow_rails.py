@@ -18,8 +18,8 @@ Place = tuple[str, int]
 """A host, and the number of a NIC among those of its ranks."""
 PlaceOf = Callable[[int], Place | None]
 
-# Hosts whose NICs of one number would have to be slow at once by chance.
-_LEAST_HOSTS = 3
+LEAST_HOSTS = 3
+"""Hosts whose NICs of one number would have to be slow at once by chance."""
 
 
 def places_of_nics(roster: Roster, users: NicUsers) -> PlaceOf:
@@ -47,7 +47,7 @@ def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_o
     links = tuple(sorted({link for blame in blames for link in blame.links}))
     named = set[int]().union(*ends)
     hosts = {place[0] for rank in named if (place := place_of(rank))}
-    if not is_on or len(blames) < 2 or len(hosts) < _LEAST_HOSTS:
+    if not is_on or len(blames) < 2 or len(hosts) < LEAST_HOSTS:
         return None
     if any({*link} & named for link in sound):
         return None  # a NIC that is slow by its rail has no sound link, in whatever direction

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Granularity, Members, Outcome, Suspect, Verdict
+from forensics.model import Cause, Confidence, Granularity, Members, Outcome, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.recordings.nic_captures import Ring, captures, halved, write
 
@@ -142,3 +142,15 @@ def test_what_a_capture_says_of_its_span_may_be_wrong(text: dict[str, int], tmp_
 def test_without_captures_it_is_not_applicable() -> None:
     scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
     assert status(diagnose(open_case([scenario]))) == "not_applicable"
+
+
+def test_nics_of_one_number_on_all_hosts_are_a_rail(tmp_path: Path) -> None:
+    found = only(judged(tmp_path, Ring(rails=3, slow=dict.fromkeys((1, 4, 7, 10), 0.3))))
+    assert (found.ranks, found.members, found.granularity) == ((1, 4, 7, 10), Members.EACH, Granularity.LINK)
+    assert found.confidence is Confidence.SUSPECT
+
+
+def test_the_only_nics_of_all_hosts_are_no_rail(tmp_path: Path) -> None:
+    """Beside two rings of other hosts, which are sound."""
+    ring = Ring(size=4, rails=1, slow=dict.fromkeys(range(4), 0.3))
+    assert judged(tmp_path, ring).suspects == ()
