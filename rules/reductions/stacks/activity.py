@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 
 from forensics.model import Component, StageName, WaitKind
 from forensics.rules.reductions.stacks import stage_patterns as patterns
 from forensics.rules.reductions.stacks.call_paths import CallPath, Frame, application_frame, own_frames
 
+_MOST_FRAMES = 4096
 COMMUNICATING = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT})
 
 
@@ -101,6 +103,20 @@ class Activity:
         return " > ".join(str(entry) for entry in reversed(chosen)) or "no Python frames"
 
 
+def _matcher(table: Sequence[patterns.Pattern[patterns.Result]]) -> Callable[[str, str], patterns.Result | None]:
+    """What a table says of a module and a function: the same few frames stand in the stacks of all ranks."""
+
+    @lru_cache(maxsize=_MOST_FRAMES)
+    def match(module: str, function: str) -> patterns.Result | None:
+        return next((row.result for row in table if row.module.match(module) and row.function.match(function)), None)
+
+    return match
+
+
+_schedule_of, _pickling_of = _matcher(patterns.SCHEDULES), _matcher(patterns.PICKLING)
+_wait_of, _stage_of = _matcher(patterns.WAITS), _matcher(patterns.STAGES)
+
+
 def activity(path: CallPath, wchan: str | None = None, *, deadline: bool = False) -> Activity:
     """Classify one call path (innermost frame first); native frames and `wchan` refine what the Python frames leave open.
 
@@ -117,7 +133,7 @@ def activity(path: CallPath, wchan: str | None = None, *, deadline: bool = False
         wait = wait_of_wchan(wchan)
         inner = next((entry for entry in frames if entry.origin != "native"), None)
         if wait is WaitKind.LOCK and inner is not None:
-            wait = _match(patterns.SCHEDULES, inner) or wait
+            wait = _schedule_of(inner.module, inner.function) or wait
     stage, identified_by, by_words = _stage(frames)
     if wait is WaitKind.EXITING and stage is StageName.INIT:
         stage, identified_by = StageName.UNKNOWN, None
@@ -143,9 +159,9 @@ def _wait(frames: CallPath) -> tuple[WaitKind, Frame | None]:
     """
     best: tuple[WaitKind, Frame | None] = (WaitKind.UNKNOWN, None)
     for entry in frames:
-        if entry.origin == "app" or _match(patterns.PICKLING, entry) is not None:
+        if entry.origin == "app" or _pickling_of(entry.module, entry.function) is not None:
             break
-        kind = _match(patterns.WAITS, entry)
+        kind = _wait_of(entry.module, entry.function)
         if kind is not None and (best[1] is None or _more_telling(kind, best[0])):
             best = (kind, entry)
     return best
@@ -195,7 +211,7 @@ def _structural_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
     for entry in frames:
         if identified_by is not None and entry.function == "closure":
             break  # an optimizer that is given forward and backward runs them inside its step
-        found = _match(patterns.STAGES, entry) if entry.origin != "app" else _iterator(entry)
+        found = _stage_of(entry.module, entry.function) if entry.origin != "app" else _iterator(entry)
         if found is None:
             continue
         if identified_by is None or (stage, found) in patterns.OVERRIDES:
@@ -205,13 +221,6 @@ def _structural_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
 
 def _iterator(entry: Frame) -> StageName | None:
     return StageName.DATA if entry.function in patterns.ITERATOR_METHODS else None
-
-
-def _match(table: Sequence[patterns.Pattern[patterns.Result]], entry: Frame) -> patterns.Result | None:
-    for row in table:
-        if row.module.match(entry.module) and row.function.match(entry.function):
-            return row.result
-    return None
 
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
