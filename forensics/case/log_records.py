@@ -21,7 +21,10 @@ TIMES = (
     "Date", "datetime", "tsNs",
 )  # fmt: skip
 """Of when: in ISO 8601, as Kibana prints it, or as a number since 1970 in any unit."""
-_TRACEBACKS = ("exc_info", "exc_text", "exception", "stack_trace", "traceback")
+_TRACEBACKS = (
+    *("exc_info", "exc_text", "exc", "exception", "stack_trace", "stacktrace", "traceback"),
+    *("error.stack_trace", "error.stack", "exception.stacktrace"),
+)
 _PODS = ("pod_name", "pod", "podName", "kubernetes.pod_name", "kubernetes.pod.name")
 _CONTAINERS = ("container_name", "container", "containerName", "kubernetes.container_name", "kubernetes.container.name")
 _HOSTS = ("_HOSTNAME", "hostname", "host", "Host", "host.name", "node_name", "node")

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from forensics.case.alignment import stated_world_sizes
-from forensics.case.database import Connection, insert_rows, rows_of
+from forensics.case.database import Connection, has_rows, insert_rows, rows_of
 from forensics.case.owners import LINES_OF_A_LOG
 
 _EACH = """
@@ -22,18 +22,23 @@ _KNOWN = f"""
 SELECT host, rank FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL
 UNION SELECT host, rank FROM sources WHERE kind IN ('training_log', 'nccl_log') AND host IS NOT NULL AND rank IS NOT NULL
     AND rank_method <> 'guessed'
+UNION SELECT host, node * per_node FROM process_ranks WHERE host IS NOT NULL AND node IS NOT NULL AND per_node IS NOT NULL
 UNION SELECT coalesce(e.host, s.host), e.rank FROM (
         SELECT source_id, host, rank FROM log_events WHERE rank IS NOT NULL AND {LINES_OF_A_LOG["log_events"]}
     ) e JOIN sources s USING (source_id) WHERE s.kind = 'training_log' AND coalesce(e.host, s.host) IS NOT NULL
 """
 _IN_ORDER = "SELECT list(host ORDER BY node) FROM nodes WHERE slots IS NULL GROUP BY source_id"
+_BY_NCCL = "SELECT max(size) FROM log_positions WHERE origin = 'nccl'"
 _LARGEST_NODE = 64
 
 
 def complete_nodes(connection: Connection) -> None:
     """Add the ranks of each host to `process_ranks`, where one number of them is stated and all that is known fits."""
+    if not has_rows(connection, "job_config", ("log.per_node",)) and not has_rows(connection, "process_ranks"):
+        return
     stated = {each for (each,) in connection.execute(_EACH).fetchall() if each}
     sizes = {size for size in stated_world_sizes(connection) if size}
+    sizes = sizes or {size for (size,) in rows_of(connection, "log_positions", _BY_NCCL) if size}
     if len(stated) != 1 or len(sizes) > 1:
         return
     (each,) = stated

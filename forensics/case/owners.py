@@ -104,7 +104,7 @@ _HOSTS = """
 SELECT DISTINCT host FROM (
     SELECT host FROM sources UNION SELECT host FROM ranks UNION SELECT host FROM process_ranks UNION SELECT host FROM nodes
     UNION SELECT host FROM log_positions UNION SELECT host FROM log_events UNION SELECT host FROM job_config
-    UNION SELECT host FROM device_events
+    UNION SELECT host FROM device_events UNION SELECT value FROM job_config WHERE key = 'pod.node'
 ) WHERE host IS NOT NULL
 """
 _WITHOUT_HOST = (
@@ -133,6 +133,14 @@ WHERE {table}.source_id = s.source_id AND {table}.host IS NULL AND s.kind = 'ker
 """
 
 
+# What is known of a node is of the one pod of the job on it.
+_ON_NODES = """
+UPDATE {table} SET host = alone.pod FROM (
+    SELECT value AS node, min(host) AS pod FROM job_config WHERE key = 'pod.node' GROUP BY value HAVING count(DISTINCT host) = 1
+) alone WHERE host = alone.node AND EXISTS (SELECT 1 FROM process_ranks p WHERE p.host = alone.pod)
+"""
+
+
 def name_owners(connection: Connection) -> None:
     """Complete `process_ranks`, and what follows from hosts."""
     if connection.execute(_NUMBERED_BY_NCCL).fetchall():
@@ -142,6 +150,8 @@ def name_owners(connection: Connection) -> None:
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_OF_KERNEL.format(table=table))
+            if has_rows(connection, "job_config", ("pod.node",)):
+                connection.execute(_ON_NODES.format(table=table))
     if has_rows(connection, "job_config", ("log.process", "log.own_rank")):
         _name_logs(connection)
         _name_own_logs(connection)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
+from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest.interface import Batch
 
 WORDS = (
@@ -21,6 +22,7 @@ WORDS = (
     "num_gpus",
     "-np ",
     "MEMBER: ",
+    "NODELIST=",
 )
 EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
 _STATED = re.compile(
@@ -42,6 +44,7 @@ _OPTION = r" --?{name}[ =](?P<value>[^\s\\]{{1,64}})"
 _OF_ALL = tuple(re.compile(_OPTION.format(name=name)) for name in ("num[_-]processes", "np"))
 _OF_NODE = tuple(re.compile(_OPTION.format(name=name)) for name in ("nproc[_-]per[_-]node", "num_gpus"))
 _NODES = re.compile(_OPTION.format(name="(?:nnodes|num_nodes)"))
+_LISTED = re.compile(r"\bSLURM_(?:JOB_|STEP_)?NODELIST=[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")
 _ELSEWHERE = (" --hostfile", " -H ", " --hosts", " --include", " --exclude")
 
 
@@ -51,6 +54,7 @@ class StatedWorld:
     def __init__(self) -> None:
         self._sizes: set[int] = set()
         self._each: set[int] = set()
+        self._lists: set[str] = set()
         self._nodes: set[tuple[int, int]] = set()
 
     def feed(self, line: str) -> None:
@@ -65,6 +69,8 @@ class StatedWorld:
         for said in _STATED.finditer(line):
             if said["before"] is None or _WHOLE.fullmatch(said["before"]):
                 self._sizes.add(int(said["size"]))
+        if listed := _LISTED.search(line):
+            self._lists.add(listed["nodes"])
         if counted := _COUNTED.match(line):
             self._sizes.add(int(counted["size"]))
         if (member := _MEMBER.search(line)) and int(member["rank"]) + 1 == int(member["member"]) <= int(member["size"]):
@@ -81,12 +87,15 @@ class StatedWorld:
         return next(iter(self._sizes)) if len(self._sizes) == 1 else None
 
     def batches(self) -> Iterator[Batch]:
-        """Each size, one row, and ranks of each node; where sizes differ, some of them is that of a group."""
+        """Each size, the ranks of each node, and the nodes in order; where sizes differ, some of them is that of a group."""
         nodes = sorted(self._nodes)
         if len(nodes) > 1 and nodes[0][0] == 0 and all(before[1] + 1 == after[0] for before, after in pairwise(nodes)):
             self._sizes.add(nodes[-1][1] + 1)
         sizes = [("log.world_size", str(size)) for size in sorted(self._sizes)]
         yield from config_rows([*sizes, *(("log.per_node", str(each)) for each in sorted(self._each))], rank=None)
+        names = list(hosts(self._lists.pop())) if len(self._lists) == 1 else []
+        if len(names) > 1:
+            yield Batch("nodes", {"host": names, "node": list(range(len(names)))})
 
 
 def _of_each_node(line: str) -> int | None:

@@ -11,6 +11,8 @@ _TITLE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} [^\n]{0,120}?"
     rb"\b(?i:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet|what to do (?:if|when))\b"
 )
+# Nobody calls a report so: it may quote more.
+_SURELY = re.compile(r"(?i:run-?book|play-?book|cheat ?-?sheet)")
 # A file that is called so needs no such title.
 _NAME = re.compile(
     r"(?i:(?:^|[_. -])(?:run-?book|play-?book|troubleshooting|how-?to|faq|cheat-?sheet|readme|change-?log|contributing)s?"
@@ -50,10 +52,12 @@ def is_manual(content: bytes, path: str) -> bool:
     lines = content.decode("utf-8", "replace").splitlines()
     is_named_so = _NAME.search(path.rpartition("/")[2]) is not None or _FOLDER.search(path) is not None
     is_called_so = _TITLE.match(content) is not None or is_named_so
-    return (is_called_so and _quotes_little(lines)) or _is_chapter(lines)
+    is_surely = _SURELY.search(path.rpartition("/")[2]) is not None
+    most = _MOST_PER_BLOCK if is_surely else _LONGEST_QUOTE
+    return (is_called_so and _quotes_little(lines, most)) or _is_chapter(lines)
 
 
-def _quotes_little(lines: Sequence[str]) -> bool:
+def _quotes_little(lines: Sequence[str], most: int) -> bool:
     """Commands aside: a report has logs below it."""
     quoted, is_inside = 0, False
     for line in lines:
@@ -63,7 +67,7 @@ def _quotes_little(lines: Sequence[str]) -> bool:
             quoted += bool(line.strip()) and _COMMAND.match(line) is None
         elif line.strip():
             quoted = 0
-        if quoted > _LONGEST_QUOTE:
+        if quoted > most:
             return False
     return True
 

@@ -16,9 +16,10 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.scheduler_log import accounts, down_nodes
+from forensics.ingest.scheduler_log import accounts, down_nodes, pod_table
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -138,7 +139,7 @@ def sniff(head: bytes, path: str) -> int:
     )
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
-    return 50 if described or is_of_nodes or (lines and _EVENTS.match(lines[0])) else 0
+    return 50 if described or is_of_nodes or (lines and (_EVENTS.match(lines[0]) or pod_table.HEADER.match(lines[0]))) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -146,10 +147,12 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
-    account = accounts.Accounts()
+    account, table = accounts.Accounts(), pod_table.PodTable()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
+        for said in table.feed(line):
+            _add(columns, number, line, *said)
         if pod is not None:
             indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
@@ -170,7 +173,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if columns["kind"]:
         yield Batch("log_events", columns)
     yield from indexed.batches()
-    if listed := list(down_nodes.hosts(account.nodes)):
+    yield from table.batches()
+    if listed := list(hosts(account.nodes)):
         yield Batch("nodes", {"host": listed, "node": list(range(len(listed)))})
     if lines.problem is not None:
         yield lines.problem

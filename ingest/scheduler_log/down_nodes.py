@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.ingest._shared.node_lists import hosts
+
 HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
 WORDS = ("Not responding", "Node unexpectedly re", "NodeName=")
-_MOST = 64
 _ROW = re.compile(
     r"(?:Not responding|Node unexpectedly re)\S{0,20} {1,40}\S{1,32} {1,40}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d "
     r" {0,40}(?P<nodes>\S{1,1000})\s*"
@@ -19,7 +20,6 @@ _ROW = re.compile(
 _REASON = re.compile(
     r"\s+Reason=(?:Not responding|Node unexpectedly rebooted) \[[\w-]{1,32}@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\]\s*"
 )
-_LIST = re.compile(r"(?P<stem>[A-Za-z0-9][\w.-]{0,252}?)\[(?P<numbers>[\d,-]{1,500})\]|(?P<node>[A-Za-z0-9][\w.-]{0,252})")
 
 
 class DownNodes:
@@ -36,15 +36,3 @@ class DownNodes:
             yield from hosts(row["nodes"])
         elif self._node is not None and _REASON.fullmatch(line):
             yield self._node
-
-
-def hosts(text: str) -> Iterator[str]:
-    """The nodes of `gpu-[03-05,9],login1`, as many as count."""
-    for part in list(_LIST.finditer(text))[:_MOST]:
-        if part["node"]:
-            yield part["node"]
-        for span in part["numbers"].split(",") if part["numbers"] else ():
-            first, _, last = span.partition("-")
-            if first.isdecimal() and (last or first).isdecimal():
-                numbers = range(int(first), min(int(last or first), int(first) + _MOST) + 1)
-                yield from (f"{part['stem']}{number:0{len(first)}d}" for number in numbers)

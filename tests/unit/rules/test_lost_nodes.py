@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.ingest.scheduler_log.down_nodes import hosts
+from forensics.ingest._shared.node_lists import hosts
 from tests.recordings.verdicts import named, verdict_of
 
 INIT = "".join(
@@ -90,3 +90,13 @@ def test_a_node_that_the_scheduler_saw_lost_after_others_gave_up_on_it(tmp_path:
 
 def test_lists_of_nodes() -> None:
     assert [*hosts("gpu-[003-005,9],login1")] == ["gpu-003", "gpu-004", "gpu-005", "gpu-9", "login1"]
+    assert len([*hosts("gpu-[1-999999999]")]) == 4096
+    assert [*hosts(f"gpu-[{'1' * 400}-2]")] == []
+
+
+def test_the_ranks_of_a_lost_node_by_the_list_that_a_job_prints(tmp_path: Path) -> None:
+    start = "SLURM_JOB_NODELIST=gx[1-4]\n+ srun torchrun --nnodes 4 --nproc_per_node 2 train.py\n"
+    for name, text in {"whole": start, "longer": start.replace("-4]", "-5]")}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.out").write_text(text + STEPS + "srun: error: Node failure on gx3\n")
+        assert named(verdict_of(tmp_path / name)) == ({4, 5} if name == "whole" else set())

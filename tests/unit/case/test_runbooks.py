@@ -1,0 +1,20 @@
+"""Files that are called a runbook quote what has not happened, also at some length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.ingest._shared.manuals import is_manual
+
+QUOTED = "# Hangs\n\nFrom an old incident:\n```\n{lines}```\nDrain the node.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "expected"),
+    [("runbook.md", 6, True), ("runbook.md", 40, False), ("troubleshooting.md", 6, False), ("incident.md", 6, False)],
+)
+def test_how_much_a_runbook_quotes(name: str, lines: int, expected: bool, tmp_path: Path) -> None:
+    text = QUOTED.format(lines="[rank3]: ValueError: bad\n" * lines)
+    assert is_manual(text.encode(), f"tickets/{name}") is expected
