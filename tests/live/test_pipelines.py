@@ -119,3 +119,17 @@ def test_a_sound_pipeline(tmp_path: Path) -> None:
     verdict = diagnose(tmp_path / "bundle.tar")
     assert verdict["suspects"] == [], verdict["summary"]
     assert verdict["outcome"] in ("healthy", "inconclusive"), verdict["summary"]
+
+
+@pytest.mark.alone
+def test_a_slowed_pipeline(tmp_path: Path) -> None:
+    """The store answers one pass of a rank late, in every step from one on: nobody but that rank may be named."""
+    with (
+        activation_store(tmp_path / "store", Pass(3, 15, FORWARD, 1), 0.6, lasts=True),
+        launch("train_offloaded.py", [str(tmp_path / "store")]) as job,
+    ):
+        job.wait_steps(32)
+        collect(job, tmp_path / "bundle.tar")
+    verdict = diagnose(tmp_path / "bundle.tar")
+    assert verdict["outcome"] == "slowdown", verdict["summary"]
+    assert [suspect["ranks"] for suspect in verdict["suspects"]] in ([], [[3]]), verdict["summary"]
