@@ -123,7 +123,7 @@ def test_a_sound_pipeline(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_a_slowed_pipeline(tmp_path: Path) -> None:
-    """The store answers one pass of a rank late, in every step from one on: nobody but that rank may be named."""
+    """The store answers one pass of a rank late, in every step from one on."""
     with (
         activation_store(tmp_path / "store", Pass(3, 15, FORWARD, 1), 0.6, lasts=True),
         launch("train_offloaded.py", [str(tmp_path / "store")]) as job,
@@ -132,4 +132,4 @@ def test_a_slowed_pipeline(tmp_path: Path) -> None:
         collect(job, tmp_path / "bundle.tar")
     verdict = diagnose(tmp_path / "bundle.tar")
     assert verdict["outcome"] == "slowdown", verdict["summary"]
-    assert [suspect["ranks"] for suspect in verdict["suspects"]] in ([], [[3]]), verdict["summary"]
+    assert [suspect["ranks"] for suspect in verdict["suspects"]] == [[3]], verdict["summary"]

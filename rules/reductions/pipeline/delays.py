@@ -79,13 +79,16 @@ def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> 
 
 def _timed(times: StepTimes) -> frozenset[int]:
     """Ranks that tell the time inside all of their calls; the records of others may begin later, or end before."""
-    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(_between_ends(steps)).any())
+    ends = [(int(steps.number[0]), int(steps.number[-1])) for steps in times.ranks.values() if len(steps.number)]
+    first, last = max((begin for begin, _ in ends), default=0), min((end for _, end in ends), default=0)
+    return frozenset(rank for rank, steps in times.ranks.items() if not np.isnan(_between(steps, first, last)).any())
 
 
-def _between_ends(steps: Steps) -> Floats:
-    """Times inside calls of all steps but the first and the last one, where there are others."""
+def _between(steps: Steps, first: int, last: int) -> Floats:
+    """Times inside calls of the steps between those two, that all ranks show; of all but the outer ones where they are few."""
     inside = steps.of(steps.record.duration_ns)
-    return inside[1:-1] if len(inside) > _LEAST_STEPS else inside
+    shown = (steps.number > first) & (steps.number < last)
+    return inside[shown] if 2 * shown.sum() > len(inside) else inside[1:-1] if len(inside) > _LEAST_STEPS else inside
 
 
 def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[str]) -> Iterator[Delay]:

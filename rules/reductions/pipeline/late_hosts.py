@@ -14,6 +14,8 @@ from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 # Of what it is late by: steps that are longer by less are those of a busy host.
 _NEARLY = 0.5
+# Of the steps that a rank is late in, if these are most of the long ones: those in which it was so by its own work.
+_NEARLY_ALL = 0.9
 _MOST_CHANCE = 0.01
 # One in so many sets of steps has distances that are multiples of the least one, at most.
 _LEAST_ODDS = 4
@@ -39,7 +41,9 @@ def stands_out(
         return True
     often = len(found) >= least_again and 2 * len(found) > _long(delays)
     much = max(delay.excess_ns for delay in found) >= least_steps * delays.typical_ns
-    return (often or much) and all(_is_inside(delays, delay, places, ranks) for delay in found)
+    # A step in which another rank wanted for a core as well takes nothing from many in which this one alone was late.
+    least = (_NEARLY_ALL if often else 1) * len(found)
+    return (often or much) and sum(_is_inside(delays, delay, places, ranks) for delay in found) >= least
 
 
 def _long(delays: Delays) -> int:

@@ -16,10 +16,10 @@ PASSES, STEPS, LONG, STEP_MS = 4, 16, 9, 100
 _COLUMNS = "source_id locator snapshot rank communicator backend record_id kind count sequence state enqueued_ns"
 
 
-def case(late: dict[int, int], ms: int, without: int | None = None, cut: int | None = None) -> Connection:
+def case(late: dict[int, int], ms: int, without: int | None = None, cut: int | None = None, earlier: int = 0) -> Connection:
     """Ranks in two tensor-parallel groups; those in `late` come `ms` late from a pass of one step on, the others after it.
 
-    Rank `without` left no record, and that of rank `cut` ends amid the last step.
+    Rank `without` left no record, and that of rank `cut` ends amid the last step, or one that is so many `earlier`.
     """
     connection = new_case()
     files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(4)]
@@ -31,11 +31,12 @@ def case(late: dict[int, int], ms: int, without: int | None = None, cut: int | N
     members = [(name, place, rank) for name, ranks in GROUPS.items() for place, rank in enumerate(ranks)]
     insert_rows(connection, "members", "communicator position rank", [*members])
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, "host") for rank in range(4)])
-    insert_rows(connection, "operations", _COLUMNS, [*_rows(late, ms, without, cut)])
+    insert_rows(connection, "operations", _COLUMNS, [*_rows(late, ms, without, cut, earlier)])
     return connection
 
 
-def _rows(late: dict[int, int], ms: int, without: int | None, cut: int | None) -> Iterator[tuple[object, ...]]:
+def _rows(late: dict[int, int], ms: int, without: int | None, cut: int | None, earlier: int) -> Iterator[tuple[object, ...]]:
+    last = STEPS - 1 - earlier
     for rank in range(4):
         number = 0
         for step in range(STEPS):
@@ -44,7 +45,7 @@ def _rows(late: dict[int, int], ms: int, without: int | None, cut: int | None) -
                 begun = (step, call) >= (LONG, late.get(rank, min(late.values()) + 1))
                 at_ms = step * STEP_MS + call * 10 + (ms if begun else 0)
                 place = (rank, number, 0, rank, own, "gloo", number, "all_reduce", 8 if call < PASSES else 1)
-                if rank != without and not (rank == cut and step == STEPS - 1 and call > 0):
+                if rank != without and not (rank == cut and (step, call) > (last, 0)):
                     yield (*place, step * PASSES + call if call < PASSES else step, "done", at_ms * MS)
                 number += 1
 
@@ -57,9 +58,10 @@ def test_a_host_that_alone_was_late_amid_a_step_is_suspected() -> None:
     assert named(diagnose(case({3: 2}, 1500))) == [((3,), Confidence.SUSPECT)]
 
 
-def test_records_that_end_at_different_calls_tell_it_as_well() -> None:
-    """Whoever left the last step open is not known to have come late in it: its peers have no time inside those calls."""
-    assert named(diagnose(case({3: 2}, 1500, cut=0))) == [((3,), Confidence.SUSPECT)]
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_records_that_end_at_different_calls_tell_it_as_well(earlier: int) -> None:
+    """Whoever left the last steps open is not known to have come late in them: its peers have no time inside those calls."""
+    assert named(diagnose(case({3: 2}, 1500, cut=0, earlier=earlier))) == [((3,), Confidence.SUSPECT)]
 
 
 def test_nobody_is_named_where_another_group_waits_in_the_same_step() -> None:

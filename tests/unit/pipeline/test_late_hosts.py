@@ -56,3 +56,23 @@ def test_three_steps_of_one_rank_may_be_chance() -> None:
     everybody = frozenset(range(4))
     delays = Delays(tuple(found), 300, 290, 95 * MS, 0, everybody, everybody, may_have_messages=False)
     assert not stands_out(delays, found, NOWHERE, HOSTS, AGAIN, STEPS_LOST)
+
+
+class Amid(CallPlaces):
+    """Each call has others of its kind on both sides in its step."""
+
+    __slots__ = ()
+
+    def is_amid(self, rank: int, communicator: str, sequence: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("beside", "is_named"), [(0, True), (1, True), (4, False)])
+def test_steps_in_which_another_rank_is_late_too_count_against_many_others(beside: int, is_named: bool) -> None:
+    """Its messages might come late from that rank, or both wanted for a core."""
+    found = [delay(2, step, 600) for step in range(20)]
+    also = [delay(1, step, 300) for step in range(beside)]
+    everybody = frozenset(range(4))
+    delays = Delays((*found, *also), 40, 20, 500 * MS, 0, everybody, everybody, may_have_messages=True)
+    places = Amid(new_case(), Recorded(new_case(), {}))
+    assert stands_out(delays, found, places, HOSTS, AGAIN, STEPS_LOST) is is_named
