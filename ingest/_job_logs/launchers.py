@@ -44,6 +44,7 @@ _START = re.compile(
     r"(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|horovodrun|python3? -m torch\.distributed\.\w+) "
     r"(?!-{1,2}(?:version|help|V|h)\b)"
 )
+_NODE = re.compile(r" --(?:node|machine)[_-]rank[= ](\d{1,5})\b")
 _LONGEST_BLOCK = 256
 _NOTICED = re.compile(
     r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on"
@@ -86,9 +87,20 @@ _UNCAUSED = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal
 _CRASH = re.compile(r"\b[EF] (?P<pid>\d{1,9}) \d{1,9}\] \S{1,40}: \*\*\* (?P<signal>SIG(?:BUS|SEGV|ILL|FPE)) received at time=")
 
 
-def starts(line: str) -> bool:
-    """Whether somebody gave the command that starts a job at a prompt, or Ray Train started all its workers."""
-    return mentions(line, START_WORDS) and (_START.match(line) is not None or mentions(line, ray_actors.STARTS))
+class Starts:
+    """Commands at a prompt that start a job, and all workers of Ray Train: each begins another attempt, but on another node."""
+
+    def __init__(self) -> None:
+        self._nodes: set[str] = set()
+
+    def begins(self, line: str) -> bool:
+        """Whether this line begins one; the command of a node of which none was given yet belongs to that of the others."""
+        if not mentions(line, START_WORDS) or not (_START.match(line) or mentions(line, ray_actors.STARTS)):
+            return False
+        stated = _NODE.search(line)
+        is_another_node = stated is not None and bool(self._nodes) and stated[1] not in self._nodes
+        self._nodes = {*(self._nodes if is_another_node else ()), *((stated[1],) if stated else ())}
+        return not is_another_node
 
 
 class LauncherEnds:

@@ -61,8 +61,7 @@ class _Reader:
     """All readers of one file, and what they found."""
 
     def __init__(self, artefact: Artefact, is_selective: bool) -> None:
-        self.artefact = artefact
-        self._is_selective = is_selective
+        self.artefact, self._is_selective = artefact, is_selective
         self.events = Events()
         self.origins = Origins()
         self.watchdog = watchdog_lines.WatchdogLines()
@@ -87,6 +86,7 @@ class _Reader:
         self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
         self._launchers = launchers.LauncherEnds()
+        self._starts = launchers.Starts()
         self._pods = pods.Pods()
         self._world = stated_world.StatedWorld()
         self._versions = stated_versions.StatedVersions()
@@ -141,7 +141,7 @@ class _Reader:
             self._barriers.feed(number, bare, origin.rank)
             for reports in self._who_came:
                 reports.feed(number, bare)
-        if launchers.starts(bare) or stack_dumps.SERVER_START in bare:
+        if self._starts.begins(bare) or stack_dumps.SERVER_START in bare:
             self.events.close_attempt()
             self._stacks.forget()
         self._world.feed(bare)

@@ -297,6 +297,14 @@ def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: P
     assert named(pasted(tmp_path, start.format(64) + failed + "$ torchrun --version\n$ python a.py torchrun x\n")) == {1}
 
 
+def test_a_command_on_another_node_begins_no_other_attempt(tmp_path: Path) -> None:
+    start = "[ada@n{0} t]$ torchrun --nnodes=2 --nproc_per_node=2 --node_rank={0} fit.py\n"
+    lost = "[rank{0}]: torch.distributed.DistBackendError: NCCL error, remote process exited or there was a network error\n"
+    own = start.format(0) + "[rank1]: ValueError: x\n" + lost.format(0) + start.format(1) + lost.format(2) + lost.format(3)
+    assert named(pasted(tmp_path, own)) == {1}
+    assert not named(pasted(tmp_path, own + start.format(0) + lost.format(2) + lost.format(3)))
+
+
 READY = "[pod/j-{0}/c] 2026-03-21T02:04:11Z worker up, rank {1}/{2} on 10.0.0.{1}\n"
 PODS = "".join(READY.format(name, rank, 3) for rank, name in enumerate(("master-0", "worker-0", "worker-1")))
 
