@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members, StageName
+from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members, StageName, WaitKind
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.host.outside import OutsideInputs
@@ -22,7 +22,7 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.ranks.children import ChildProcesses
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.settled import Settled
 
@@ -80,7 +80,7 @@ def is_still(progress: Progress, finding: Finding) -> bool:
 
 def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...], observed: Observed) -> str | None:
     kinds = {state.standing for state in found}
-    own = _outside(progress, finding) or _working(progress, finding, found)
+    own = _outside(progress, finding) or _lock_of_another(progress, finding) or _working(progress, finding, found)
     if own is not None:
         return own
     if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
@@ -151,6 +151,16 @@ def _outside(progress: Progress, finding: Finding) -> str | None:
         return None
     waits = (progress.outside[rank].text for rank in finding.ranks if rank in progress.outside)
     return next(waits, None)
+
+
+def _lock_of_another(progress: Progress, finding: Finding) -> str | None:
+    """Why a rank that waits for a file lock may wait for another one that is awaited too, and that may hold it."""
+    wait_of = {root.ranks[0]: activity_of(progress.stacks, root.ranks[0]) for root in progress.graph.free_roots}
+    elsewhere = [rank for rank, found in wait_of.items() if found is not None and found.wait is not WaitKind.FILE_LOCK]
+    waits = [rank for rank in finding.ranks if (found := wait_of.get(rank)) is not None and found.wait is WaitKind.FILE_LOCK]
+    if finding.belief is not Belief.BEHIND_AND_BUSY or not elsewhere or len(waits) < len(finding.ranks):
+        return None
+    return f"rank {waits[0]} waits for a file lock, which rank {elsewhere[0]} may hold"
 
 
 def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...]) -> str | None:

@@ -23,7 +23,17 @@ LEAST_WRITTEN = 1 << 16
 _SLEEPING, _RUNNING = "S", "R"
 # One look may meet a thread that polls while it asks.
 _LEAST_LOOKS = 3
-_BLOCKED = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.CHILD, WaitKind.DATA, WaitKind.STORE, WaitKind.EXITING})
+_BLOCKED = frozenset(
+    {
+        WaitKind.LOCK,
+        WaitKind.FILE_LOCK,
+        WaitKind.SLEEP,
+        WaitKind.CHILD,
+        WaitKind.DATA,
+        WaitKind.STORE,
+        WaitKind.EXITING,
+    }
+)
 
 
 def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProcess] = ()) -> str | None:

@@ -298,6 +298,29 @@ def test_a_rank_from_which_data_leaves_is_at_work(
     assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
 
 
+FILE_LOCK: Place = (
+    ("BaseFileLock.acquire", f"{SITE}filelock/_api.py", 332),
+    ("BaseFileLock.__enter__", f"{SITE}filelock/_api.py", 376),
+    ("save", "/srv/job/save.py", 9),
+    *MAIN,
+)
+
+
+@pytest.mark.parametrize(("other", "accused"), [(None, True), (FILE_LOCK, True), (SCORE, False)], ids=["one", "two", "holder"])
+def test_a_rank_that_asks_for_a_file_lock_again_and_again_is_not_at_work(
+    tmp_path: Path, other: Place | None, accused: bool
+) -> None:
+    job = Job(4)
+    job.steps(12)
+    job.hang({BEHIND} if other is None else {BEHIND, 0})
+    found = whole(job, {BEHIND: FILE_LOCK} if other is None else {BEHIND: FILE_LOCK, 0: other})
+    for number in range(3):
+        looked = process_sample(BEHIND, found.at_ns + 2 * number * SECOND, wchan="hrtimer_nanosleep", switches=50 * number)
+        found.members[f"ranks/{BEHIND}/proc/{number}.json"] = looked
+    verdict = verdict_of(found.write(tmp_path))
+    assert (BEHIND in {rank for suspect in verdict.suspects for rank in suspect.ranks}) is accused
+
+
 def test_a_server_without_clients_holds_nobody_up(tmp_path: Path) -> None:
     found = collected(SERVER, silence_s=4000)
     sampled(found, wchan="do_poll")
