@@ -42,10 +42,12 @@ WHERE (l.kind = 'process_exit' OR (l.kind IN ('oom_kill', 'segfault') AND l.rank
 ORDER BY l.rank, l.path, l.locator
 """
 # The one node that was lost before anything else went wrong, with all its ranks. Others give up waiting for these, or lose
-# them, before the scheduler sees it; ranks that do so themselves were there.
+# them, before the scheduler sees it; ranks that do so themselves were there. Ray calls a node dead also where a job that others
+# gave up on was taken down.
 _LOST_NODE = """
 WITH lost AS (
-    SELECT rank, subject, source, source_id, locator, path FROM logged_event WHERE kind = 'node_failed' AND rank IS NOT NULL
+    SELECT rank, subject, source, source_id, locator, path, text FROM logged_event
+    WHERE kind = 'node_failed' AND rank IS NOT NULL
 )
 SELECT l.rank, l.subject, l.source, min(l.subject) OVER () = max(l.subject) OVER ()
 FROM lost l
@@ -56,6 +58,9 @@ WHERE NOT EXISTS (
 AND NOT EXISTS (
     SELECT 1 FROM log_events c JOIN lost o ON o.rank = c.rank AND o.subject = l.subject
     WHERE c.kind IN ('watchdog_timeout', 'store_timeout', 'transfer_timeout', 'peer_closed'))
+AND NOT (l.text LIKE '%marked dead%' AND EXISTS (
+    SELECT 1 FROM log_events c WHERE c.source_id = l.source_id AND c.locator < l.locator
+    AND c.kind IN ('watchdog_timeout', 'store_timeout', 'transfer_timeout', 'peer_closed')))
 ORDER BY l.rank, l.path, l.locator
 """
 # Of one step of one job: a log of several tells several.
