@@ -96,8 +96,9 @@ def test_samples(name: str, expected: dict[str, str]) -> None:
 )  # fmt: skip
 def test_a_log_tells_what_it_was_started_with(log: str) -> None:
     found = read(log.encode(), "rank0.log").config()
-    found.pop("log.world_size", None)
+    sizes = {name: found.pop(name) for name in ("log.world_size", "log.per_node") if name in found}
     assert found == OF_MEGATRON
+    assert sizes.get("log.per_node", "8") == "8"
 
 
 def test_sizes_as_megatron_prints_them_at_its_start() -> None:
