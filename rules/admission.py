@@ -90,13 +90,13 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         and finding.members is Members.ONE_OF
         and _is_all_of_several_nodes(progress, finding)
     ):
-        return f"it is one of all {len(finding.ranks)} ranks of the job: nothing tells them apart"
+        return f"it is one of all {len(finding.ranks)} ranks of the job: nothing distinguishes them"
     if Standing.STILL in kinds:
         return None
     chosen = tied(finding, progress.graph)
     of_all = finding.belief in (Belief.GROUP_SYMPTOM, Belief.MISMATCH)
     if of_all and chosen and not any(wait.communicator for wait in chosen):
-        return "that all ranks are in communication is what a moving job looks like, and nothing shows that they stay there"
+        return "all ranks in communication: a progressing job can look like this, and nothing shows that they stay there"
     if kinds == {Standing.PASSING}:
         return f"those who wait for it went on: {found[0].reason}"
     # Who waits for whom is put together from several dumps: only of one moment, or of a job that stands still, is a circle one.
@@ -177,9 +177,7 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
     rank, how = next(iter(seen.items()))
-    long = (
-        f"they are known to wait for {lasted / 1e9:.0f} s only" if lasted else "nothing tells how long the others have waited"
-    )
+    long = f"they are known to wait for {lasted / 1e9:.0f} s only" if lasted else "waiting time of the others unknown"
     return f"rank {rank} is at work ({how}), and {long}: work ends by itself"
 
 

@@ -61,7 +61,7 @@ def against(verdict: Verdict, case: Paced, good: Verdict, baseline: Paced) -> Ve
     _refuse_another_job(verdict, case, good, baseline)
     by = next((by for by in (RECORDED, BY_CALLS) if by in case.steps and by in baseline.steps), None)
     if by is None:
-        why = f"it and the case do not both tell the length of {_LEAST_STEPS} steps in one way ({RECORDED}, or {BY_CALLS})"
+        why = f"it and the case do not both have the length of {_LEAST_STEPS} steps in one way ({RECORDED}, or {BY_CALLS})"
         raise ForensicsError(f"--baseline: {why}", ExitCode.INSUFFICIENT)
     now, then = case.steps[by], baseline.steps[by]
     reason = f"{now.count} {by} take {_ms(now)}, {_ms(then)} in the baseline ({now.median_ns / then.median_ns:.2f} times)"

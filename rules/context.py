@@ -250,12 +250,12 @@ SELECT text, path || coalesce('#line=' || locator, '') FROM (
 ) WHERE before > -$events OR place = 1 ORDER BY rank, place, before
 """
 _MOST_RANKS, _MOST_LINES, _LAST_EVENTS = 2, 6, 3
-_SECOND_LOOK = "a second collection some minutes later: it tells a slow job from a stuck one"
+_SECOND_LOOK = "a second collection some minutes later: it distinguishes a slow job from a stuck one"
 _STEP_TIMES = (
     "step times: a log that prints them, traces of torch.profiler, or stages recorded by the job (`forensics recorder`); "
     "with a bundle of a good run of the same job, `--baseline BUNDLE`"
 )
-_TIMED = " with times inside calls (TORCH_NCCL_ENABLE_TIMING=1): it tells the pass that was slow"
+_TIMED = " with times inside calls (TORCH_NCCL_ENABLE_TIMING=1): it shows which pass was slow"
 _FIRST_LOOK = (
     "stacks of all ranks, while the job still runs or when it hangs again: `forensics collect --diagnose` on each host, or "
     "`date; py-spy dump --pid PID` of each rank, twice, a minute apart"
@@ -281,9 +281,9 @@ def would_change(
         return (f"a Flight Recorder dump of {ranks_text(no_dump)}{_TIMED}",) if no_dump else ()
     found = []
     if no_stack := [f.rank for f in facts if not f.has_stack]:
-        found.append(f"a stack of {ranks_text(no_stack)}: it tells the stage")
+        found.append(f"a stack of {ranks_text(no_stack)}: it shows the stage")
     if no_dump:
-        found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it tells whether it entered the operation")
+        found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it shows whether it entered the operation")
     return (*found, *_of_motion(roster, liveness, pace, suspects))
 
 

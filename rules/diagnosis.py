@@ -225,7 +225,7 @@ def _summary(
             return f"{outcome}: {still}, and nobody can be named"
         if outcome is Outcome.FAILSTOP:
             what = f"a node of the job was lost, says {lost}" if lost else "a process ended"
-            return f"{outcome}: {what}, and nothing tells which rank failed first"
+            return f"{outcome}: {what}, and which rank failed first is unknown"
         if outcome is Outcome.SLOWDOWN and pace.in_log:
             return f"{outcome}: {pace.reason}; nobody can be named"
         if outcome is Outcome.HEALTHY and end.text is not None:

@@ -47,7 +47,7 @@ def limits(
     if blind and len(blind) < len(roster.ranks):
         yield Label("telemetry_limited", "ranks", f"neither dump nor stack of {ranks_text(blind)}")
     if calls.from_shim:
-        why = "no Flight Recorder dump: calls are read from shim logs, which tell completion between hosts only"
+        why = "no Flight Recorder dump: calls are read from shim logs, which show completion between hosts only"
         yield Label("telemetry_limited", "recorder", why)
     elif calls.logged_only:
         yield Label("telemetry_limited", "recorder", f"calls of {ranks_text(calls.logged_only)} are read from shim logs alone")
@@ -68,7 +68,7 @@ def limits(
     yield from _error_labels(errors, judged.suspects)
     yield from _epoch_labels(rates)
     for line in of_hosts[:_MOST_ERRORS]:
-        yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); nothing tells what it did to the job")
+        yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); its effect on the job is unknown")
     guessed = roster.guessed(roster.ranks)
     if guessed:
         why = f"{_numbered(guessed)} are numbered in the order of their hosts and ids, which is a guess"
@@ -87,7 +87,7 @@ def _error_labels(errors: GpuErrors, suspects: tuple[Suspect, ...]) -> Iterator[
     shown = {line.source for suspect in suspects for line in suspect.evidence}
     for error in [error for error in errors.unplaced if error.source not in shown][:_MOST_ERRORS]:
         where = f"GPU {error.address}" + (f" of {error.host}" if error.host else "")
-        said = f"{error.teller} tells of {where}: {error.meaning} ({error.source}); nothing tells which rank uses it"
+        said = f"{error.teller} reports of {where}: {error.meaning} ({error.source}); which rank uses it is unknown"
         yield Label("telemetry_limited", "gpu", said)
     accused = {rank for suspect in suspects for rank in suspect.ranks}
     for rank in [rank for rank in errors.by_rank if rank not in accused][:_MOST_ERRORS]:

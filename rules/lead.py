@@ -23,7 +23,7 @@ from forensics.rules.reductions.waits.settled import ends_in_queued_messages
 
 _AGAIN = (
     "take stacks of all ranks again, half a minute later or more, with the time of day in the names of the files, and hand in "
-    "both rounds: they tell whether the job stands still"
+    "both rounds: they show whether the job stands still"
 )
 _STACKS = frozenset({Family.STACK})
 # Calls that differ under one number do so in no sound job.

@@ -181,6 +181,6 @@ def _lost_nobody(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank; a log that was copied too early tells of no error either."""
     for rank, path, others in without_a_loss(connection):
         yield (
-            f"exit code, host and kernel log of rank {rank}: each of the {others} other ranks lost a peer, and {path} tells of "
+            f"exit code, host and kernel log of rank {rank}: each of the {others} other ranks lost a peer, and {path} holds "
             "no error, as that of a process that was killed"
         )

@@ -94,7 +94,7 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
     """Errors that most ranks have are of the program that all of them run."""
     if 2 * len(errors.by_rank) <= max(len(roster.ranks), len(errors.by_rank)):
         for rank, error in errors.by_rank.items():
-            yield f"stack and log of rank {rank}: {error.teller} tells of its GPU {error.meaning} ({error.source})"
+            yield f"stack and log of rank {rank}: {error.teller} reports of its GPU {error.meaning} ({error.source})"
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
         yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
@@ -140,7 +140,7 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
         return  # nobody's: its memory is not filled as that of the others is
     shares = sorted(gpu[4] for gpu in busy if gpu[4] is not None)
     waits = bool(shares) and shares[-1] < _WAITING
-    how = f", at no more than {100 * shares[-1]:.0f} % of their power: so look GPUs that wait for it" if waits else ""
+    how = f", at no more than {100 * shares[-1]:.0f} % of their power: typical of GPUs that wait for it" if waits else ""
     where = place(device, host)
     whose = f"process {pid} on {where}: it" if pid else f"the process that holds {where}, which"
     yield f"stack and log of {whose} is idle while {len(busy)} others are busy{how}"

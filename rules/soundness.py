@@ -141,7 +141,7 @@ def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:
     """A long time between calls that stand for steps: whether it was a step or a pause, only whole steps would tell."""
     few = 2 * len(times.number) < speed.steps
     if few and speed.step_ns and speed.lost_ns >= _OF_A_STEP * speed.step_ns and not speed.in_log:
-        yield f"one step by {speed.by} took {speed.lost_ns / 1e6:.0f} ms longer than usual, and whole steps are not told"
+        yield f"one step by {speed.by} took {speed.lost_ns / 1e6:.0f} ms longer than usual, and whole steps are not known"
 
 
 def _are_even(numbers: Sequence[int]) -> bool:
@@ -183,7 +183,7 @@ def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
         if equals and (much or (always and each.share >= 1 - GATE)):
             calls = f"{each.late} of {counted(each.calls, each.kind)} of {each.communicator}"
             by = f"by {each.typical_ns / 1e6:.0f} ms"
-            yield f"rank {each.rank} came last to {calls}, {by}: too few to tell whether that recurs"
+            yield f"rank {each.rank} came last to {calls}, {by}: too few to know whether that recurs"
             return
 
 

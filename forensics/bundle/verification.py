@@ -106,7 +106,7 @@ def _ranks(document: Mapping[str, Any], members: Mapping[str, Artefact]) -> Iter
 def _checksums(members: Mapping[str, Artefact]) -> Iterator[Finding]:
     """Members without a checksum; those that differ from theirs are warnings of the reader."""
     if CHECKSUMS not in members:
-        yield Finding(Weight.ERROR, CHECKSUMS, "not there: whether members were changed cannot be told")
+        yield Finding(Weight.ERROR, CHECKSUMS, "not there: changed members cannot be detected")
         return
     lines = _content(members[CHECKSUMS]).decode("utf-8", "replace").splitlines()
     listed = {line[66:].removeprefix("./") for line in lines if len(line) > 66}

@@ -234,7 +234,7 @@ def _numbers(moments: Sequence[_Moment]) -> list[int]:
 
 def _reason(moment: _Moment, other: StackCapture) -> str:
     if other.place is None or other.place == moment.kept.place:
-        return f"shows the same moment as {moment.kept.path}, which tells more"
+        return f"shows the same moment as {moment.kept.path}, which holds more"
     return f"nothing proves that it is of another moment than {moment.kept.path}, which stands for both"
 
 

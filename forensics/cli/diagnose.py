@@ -46,7 +46,7 @@ Configuration = Annotated[
 Baseline = Annotated[
     Path | None,
     typer.Option(
-        help="A bundle or case of the same job when it was good: tells what its steps took.", callback=inputs.copied_one
+        help="A bundle or case of the same job when it was good: how long its steps took.", callback=inputs.copied_one
     ),
 ]
 

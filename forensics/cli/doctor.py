@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    pid: Annotated[int | None, typer.Option("--pid", help="Also look into this running process, such as a rank.")] = None,
+    pid: Annotated[int | None, typer.Option("--pid", help="Also inspect this running process, such as a rank.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when anything is to be improved, too.")] = False,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:

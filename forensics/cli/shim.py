@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forensics.shim.status import LogStatus
 
 app = typer.Typer(
-    help="The collector inside the ranks: switch it on, look at its logs.",
+    help="The collector inside the ranks: switch it on, read its logs.",
     epilog="Example: forensics shim run -- torchrun --nproc-per-node 8 train.py; forensics shim status",
     no_args_is_help=True,
 )

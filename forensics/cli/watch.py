@@ -10,7 +10,7 @@ import typer
 from forensics.cli.collect import AskSockets, Redact, WhichJob, packing
 
 Folder = Annotated[Path, typer.Option("--into", help="Folder for the bundles; it is made where it is missing.")]
-Every = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")]
+Every = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two samples.")]
 StuckAfter = Annotated[
     float, typer.Option(min=1.0, help="Seconds without movement that are a standstill; twice the longest pause so far if more.")
 ]

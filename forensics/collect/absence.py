@@ -53,7 +53,7 @@ def missing_ranks(discovery: Discovery, scan: Scan, own_uid: int | None = None) 
     expected = _expected(discovery.ranks, discovery.world_size, len(dead))
     if expected is None:
         unseen = [rank for rank in range(discovery.world_size) if rank not in living]
-        reason = "not found here; may be on another node: nothing tells which ranks this node should have"
+        reason = "not found here; may be on another node: which ranks this node should have is unknown"
         return tuple(_missing(rank, "unknown", reason, discovery) for rank in unseen[:_MAX_UNKNOWN])
     missing = sorted(expected.ranks - living)
     assigned, how = _assign(missing, dead, discovery.ranks)
@@ -178,7 +178,7 @@ def _assign(missing: Sequence[int], dead: Sequence[Process], ranks: Sequence[Fou
     if len(fitting) == 1:
         how = "assigned to the launcher's dead children by start order, as ranks start in order"
         return dict(zip(missing, fitting[0], strict=True)), how
-    return {}, f"the launcher has dead children (pids {pids}) that cannot be told apart for ranks {format_ranks(missing)}"
+    return {}, f"the launcher has dead children (pids {pids}) that cannot be assigned to ranks {format_ranks(missing)}"
 
 
 def _choices(dead: Sequence[Process], count: int) -> Iterable[Sequence[Process]]:

@@ -48,7 +48,7 @@ def account(row: FrontierRow, all_ranks: bool = False) -> Iterator[tuple[str, st
         if len(own) > 1:
             yield from (("", f"{_part(row, advance)}  {part}") for part, advance in own)
     if row.routing_set:
-        yield "look first at", ", ".join(row.routing_set)
+        yield "check first", ", ".join(row.routing_set)
     for label, where, reason in row.labels[1:]:
         yield "label", f"{label}{f' ({where})' if where else ''}: {reason}"
     if not _goes_on(row):

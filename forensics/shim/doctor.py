@@ -120,7 +120,7 @@ def plugin_support(version: str | None, path: Path) -> Check:
     """Whether this NCCL loads profiler plugins."""
     if version is None:
         return Check(
-            "NCCL version", Health.WARN, f"{path} does not tell its version", "NCCL 2.23 or newer has the profiler hook"
+            "NCCL version", Health.WARN, f"{path} does not state its version", "NCCL 2.23 or newer has the profiler hook"
         )
     numbers = tuple(int(part) for part in version.split("."))
     if numbers[:2] < LEAST_PLUGIN:
@@ -185,7 +185,7 @@ def recorder_settings(environ: Mapping[str, str]) -> Check:
 def _clock_source() -> Check:
     source = _text(Path("/sys/devices/system/clocksource/clocksource0/current_clocksource"))
     if source in ("tsc", "arch_sys_counter", "kvm-clock", None):
-        return Check("clock", Health.OK if source else Health.UNKNOWN, source or "the kernel does not tell its source of time")
+        return Check("clock", Health.OK if source else Health.UNKNOWN, source or "the kernel does not state its source of time")
     return Check(
         "clock", Health.WARN, f"the kernel does not trust the CPU counter ({source})", "a record then costs some 30 ns more"
     )

@@ -56,11 +56,9 @@ def _advice(number: tuple[int, int] | None, has_nccl: bool) -> str:
     if has_nccl:
         if number is None or number >= PIPE_SINCE:
             return f"{_PIPE}\n(forensics collect asks through it; calls of gloo: by a worker server, docs/collect.md)"
-        return "torch 2.3 is the first with a pipe: stacks and logs tell without dumps"
+        return "torch 2.3 is the first with a pipe: stacks and logs show it without dumps"
     if number is None or number >= GLOO_SINCE:
         return _SERVER
     if number >= SERVER_SINCE:
         return f"{_SERVER}\n(whether gloo of this torch records its calls is not known; 2.13 does)"
-    return (
-        "torch 2.5 is the first that can be asked, 2.13 the first known to record calls of gloo: stacks and logs tell without"
-    )
+    return "torch 2.5 is the first that can be asked, 2.13 the first known to record calls of gloo: use stacks and logs"

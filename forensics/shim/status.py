@@ -113,7 +113,7 @@ def _switched_off(line: bytes) -> str:
     from forensics.ingest.shim_log.coverage import note_text
 
     numbers = [int(word) for word in line.replace(b"=", b" ").split() if word.isdigit()]
-    return note_text(numbers[1], numbers[2]) if len(numbers) >= 3 else "recorded nothing: not told"
+    return note_text(numbers[1], numbers[2]) if len(numbers) >= 3 else "recorded nothing: reason unknown"
 
 
 def _of_log(path: Path, log: ShimFile, problem: str | None, procfs: Path) -> LogStatus:

@@ -42,7 +42,7 @@ def after(rhythms: Mapping[int, Rhythm], found: Alarm) -> dict[int, Rhythm]:
 def gone(before: Sequence[int], now: Sequence[int]) -> Alarm | None:
     """Ranks without a process at two looks in a row while others run on: those that end a job end within one look."""
     lost = tuple(sorted(set(before) & set(now)))
-    return Alarm("gone", lost, "no such process at two looks in a row, and other ranks run on") if lost else None
+    return Alarm("gone", lost, "no such process at two samples in a row, and other ranks run on") if lost else None
 
 
 def _standstill(rhythms: Mapping[int, Rhythm], limits: Limits) -> Alarm | None:

@@ -90,7 +90,7 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
     if inferred:
         yield Problem(inferred)
     if not steps:
-        yield Problem("neither step marks nor optimizer updates: no steps can be told apart")
+        yield Problem("neither step marks nor optimizer updates: steps cannot be separated")
         return
     found, guessed, crowded = _stages(marks, steps)
     if crowded:
@@ -98,7 +98,7 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
     if guessed:
         yield Problem(f"forward or backward of {guessed} steps is not annotated and was read off the autograd engine")
     if not any(spans for _, spans in found):
-        yield Problem("no annotation, update or gradient tells the stages: only the length of the steps is known")
+        yield Problem("no annotation, update or gradient marks the stages: only the length of the steps is known")
     yield Batch("steps", _step_columns(steps))
     columns = _span_columns(found, marks.device)
     if marks.work is not None:

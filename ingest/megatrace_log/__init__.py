@@ -173,7 +173,7 @@ def _coverage(found: _File) -> Batch:
     said = [
         f"{found.full_dumps} dumps filled the ring: older lines were overwritten" if found.full_dumps else None,
         f"{found.skipped} launches between the others have no line" if found.skipped and not found.unplaced else None,
-        f"{found.unplaced} of {found.lines} lines do not tell their communicator" if found.unplaced else None,
+        f"{found.unplaced} of {found.lines} lines do not state their communicator" if found.unplaced else None,
     ]
     reasons = [reason for reason in said if reason]
     columns: dict[str, list[Any]] = {

@@ -91,7 +91,7 @@ def items(names: Sequence[str], rows: Iterable[tuple[str, Sequence[Any]]], said:
     if bad > _MOST_SHOWN:
         yield Problem(f"{bad - _MOST_SHOWN} more rows could not be read")
     if not cells.ends:
-        yield Problem("no row tells the bytes of an epoch", None, fatal=True)
+        yield Problem("no row has the bytes of an epoch", None, fatal=True)
         return
     yield from _tables(cells)
 
@@ -103,7 +103,7 @@ def _row(cells: Mapping[str, Any]) -> tuple[End, int, int, int] | str:
     if number is None or count is None or count < 0 or way is None:
         return "no number of a queue pair, direction (send or recv) or bytes"
     if length is None or not 0 < length <= _MOST_EPOCH_NS:
-        return "no length of an epoch (epoch_ns): neither a column nor a line `# epoch_ns=32000` tells it"
+        return "no length of an epoch (epoch_ns): neither a column nor a line `# epoch_ns=32000` states it"
     epoch, time = whole(cells.get("epoch")), whole(cells.get("time_ns"))
     if epoch is None and time is None:
         return "neither epoch nor time_ns is a number"

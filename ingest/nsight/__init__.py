@@ -62,7 +62,7 @@ def _export(export: Export, artefact: Artefact) -> Iterator[Item]:
         yield Problem("neither NVTX ranges nor kernels in this export", fatal=True)
         return
     if not has_ranges:
-        yield Problem("no NVTX ranges in this export: nothing tells steps and stages")
+        yield Problem("no NVTX ranges in this export: steps and stages are unknown")
     if told := problem():
         yield Problem(told)
     epoch = next((int(row[0] or 0) for row in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), 0)

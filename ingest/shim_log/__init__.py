@@ -50,7 +50,7 @@ def _switched_off(reason: int, error: int, name: str) -> Iterator[Item]:
     of = _OF.fullmatch(name)
     if of is not None:
         yield Identity(rank=int(of["rank"]) if of["rank"] != "x" else None, host=of["host"])
-    words = reason_text(reason, error) or "not told"
+    words = reason_text(reason, error) or "reason unknown"
     yield Batch("coverage", {"scope": ["rank"], "kind": ["shim_log"], "status": ["not_found"], "reason": [words]})
     said = note_text(reason, error)
     yield Problem(f"the process {said}" if said.startswith("recorded") else said, "line=1")
@@ -73,7 +73,7 @@ def _facts(log: object) -> Iterator[Item]:
     if read is not None:
         yield read
     if clock.ns_per_tick is None:
-        yield Problem("fewer than two clock readings: its times cannot be told", "clocks")
+        yield Problem("fewer than two clock readings: its times are unknown", "clocks")
     yield from coverage_batches(log, clock, rings)
     yield from call_batches(log, clock, rings)
     yield from communicator_batches(log, clock, rings)

@@ -43,7 +43,7 @@ def reason_text(reason: int, error: int) -> str | None:
 
 def note_text(reason: int, error: int) -> str:
     """What the note beside a log, or in its place, says: why there is none, or why it ends."""
-    words = reason_text(reason, error) or "not told"
+    words = reason_text(reason, error) or "reason unknown"
     return (
         f"{'recording ended' if reason == _LOST[0] else 'the log is lost'}: {words}"
         if reason in _LOST
@@ -113,7 +113,7 @@ def _verbs(hooked: Any, called: Any) -> tuple[str, str | None]:
     if _bit(called, 64 + _HOOK_CONTEXT) or _bit(hooked, 64 + _HOOK_CONTEXT):
         return "ok", None
     if _bit(called, 64 + _HOOK_LOOKUP) or _bit(called, 64 + _HOOK_LINKED):
-        return "partial", "libibverbs was looked up, no device was opened through the hook"
+        return "partial", "libibverbs was loaded, no device was opened through the hook"
     return "not_configured", "libibverbs was not reached through the hook"
 
 

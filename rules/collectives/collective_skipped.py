@@ -56,7 +56,7 @@ def _evaluate(
         if how is None or mismatch.communicator in races:
             continue
         who = evidence_text.ranks_text(mismatch.odd)
-        what = f"{who} {_WORDS[how]}: look for a branch that depends on the rank or its data"
+        what = f"{who} {_WORDS[how]}: find a branch that depends on the rank or its data"
         found = mismatched.finding(mismatch, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
         yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
@@ -82,7 +82,7 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_vot
         evidence=(Evidence(_counts(found, who), found.source), *text.stack(found.odd[0])),
         granularity=Granularity.of_ranks(found.odd),
         since=text.since(waits),
-        next_steps=(f"{who} {_WORDS[found.kind]}: look for a branch that depends on the rank or its data",),
+        next_steps=(f"{who} {_WORDS[found.kind]}: find a branch that depends on the rank or its data",),
     )
 
 
@@ -143,7 +143,7 @@ def _aligned(places: MismatchedPlaces, mismatch: Disagreement, found: Parting, w
     verb = "issued one extra" if extra else "left out one"
     moved = f"from there on its calls agree with those of rank {mismatch.majority[0]} moved by one"
     if found.call is None:
-        where = f"at number {mismatch.sequence} or earlier (the calls before it cannot be told apart)"
+        where = f"at number {mismatch.sequence} or earlier (the calls before it are alike)"
         return Evidence(f"{who} {verb} call {where}", mismatch.calls[mismatch.odd[0]].source)
     same = found.call.sequence == mismatch.sequence
     place = found.call.place or (places.of(mismatch, found.call.rank) if same else ())

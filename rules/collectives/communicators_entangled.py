@@ -65,7 +65,7 @@ def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: Evidence
         stage=text.joined_stage(found.waits[0], found.ranks, Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM if overlap else Belief.MISMATCH,
         confidence=Confidence.SUSPECT if doubts else Confidence.LIKELY,
-        rivals=("operations that run at the same time on one device look the same",) if overlap else (),
+        rivals=("operations that run at the same time on one device leave the same evidence",) if overlap else (),
         evidence=(
             *_joined(found),
             *_order(found),
@@ -154,7 +154,7 @@ def _doubts(graph: WaitGraph, logs: LogEvents, order: CallOrder, found: OrderInv
         yield f"{elsewhere} that all members entered and nobody finished: one fault of the network would explain all of them"
     lost = [event for events in (*logs.by_rank.values(), logs.of_hosts) for event in events if event.kind in _NETWORK]
     if lost:
-        yield f"a log tells of the network: {lost[0].text}"
+        yield f"a log reports a network error: {lost[0].text}"
 
 
 def _clears(seen: Seen, graph: WaitGraph, groups: Communicators) -> str | None:

@@ -74,7 +74,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serve
         mechanism=_BY_RECEIVER if flow.state is FlowState.NOT_STARTED and rank == flow.receiver else mechanism,
         since=flow_since(roster, flow),
         next_steps=(
-            f"look at the NCCL proxy thread of rank {rank} (a native stack): is it scheduled, is it stuck",
+            f"check the NCCL proxy thread of rank {rank} (a native stack): is it scheduled, is it stuck",
             f"check CPU limits and pinning of the container of rank {rank}",
         ),
     )
@@ -109,7 +109,7 @@ RULE = Rule(
     code="FX143",
     name="credit-withheld",
     seed="Mycroft section 5.3, Table 4 (not transmitted, remote)",
-    needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "only NCCL's profiler interface shows the state of chunks"),),
     concludes="A rank that is inside an operation and gives its sender no credit: its proxy does not run.",
     evaluate=_evaluate,
     clears=_clears,

@@ -62,7 +62,7 @@ def _finding(text: EvidenceText, root: Root, rank: int, evidence: Evidence) -> F
         since=text.since((wait,)),
         next_steps=(
             f"check the GPU of rank {rank}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
-            "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
+            "a kernel queued before it on the same stream leaves the same evidence: check what was launched first",
         ),
     )
 

@@ -96,7 +96,7 @@ def _finding(roster: Roster, text: EvidenceText, flow: Flow, ranks: Place) -> Fi
         since=flow_since(roster, flow),
         next_steps=(
             f"check the GPU of {ranks_text(ranks)}: Xid in the kernel log, nvidia-smi, clocks and power against its peers",
-            "a kernel in front of the collective on the same stream looks the same: see what was launched before it",
+            "a kernel queued before it on the same stream leaves the same evidence: check what was launched first",
         ),
     )
 
@@ -117,7 +117,7 @@ RULE = Rule(
     code="FX144",
     name="gpu-not-ready",
     seed="Mycroft section 5.3, Table 4 (GPU not ready)",
-    needs=(Need(ChunkLogs, "chunks", "the state of chunks is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "only NCCL's profiler interface shows the state of chunks"),),
     concludes="A rank whose GPU does not produce or consume chunks although nothing else holds it up.",
     evaluate=_evaluate,
     clears=_clears,

@@ -44,7 +44,9 @@ _MOST_GROUPS = 2
 _SHOWN = 4
 _NETWORK = frozenset({"completion_error", "nic_event"})
 
-_BELOW_THE_CALL = "look inside the collective: network, devices, proxy threads; the recorder cannot tell its members apart"
+_BELOW_THE_CALL = (
+    "check what is below the collective: network, devices, proxy threads; the recorder cannot distinguish its members"
+)
 _CALLS_APART = (
     "compare the calls that the ranks are in, and the groups these are of: a rank that left out a call of its group, or made "
     "one more, went on and is in another call by now"
@@ -128,7 +130,7 @@ def _port_failed(text: EvidenceText, told: Sequence[Root], failed: Collection[in
         resource=Resource(peer_ranks=tuple(sorted(others))),
         mechanism=Mechanism("not_delivered", "local"),
         since=text.since((wait,)),
-        next_steps=(f"look at the port, cable and switch port of the NIC of {evidence_text.ranks_text(ranks)}",),
+        next_steps=(f"check the port, cable and switch port of the NIC of {evidence_text.ranks_text(ranks)}",),
     )
 
 
@@ -205,13 +207,13 @@ def _of_network(logs: LogEvents) -> Iterator[Evidence]:
     for own in (*logs.by_rank.values(), logs.of_hosts):
         for event in own:
             if event.kind in _NETWORK:
-                yield Evidence(f"a log tells of the network: {event.text}", event.source)
+                yield Evidence(f"a log reports a network error: {event.text}", event.source)
 
 
 def _network_lines(lines: Sequence[Evidence]) -> Iterator[Evidence]:
     yield from lines[:2]
     if not lines:
-        alike = "nothing tells of the network itself: a device or a library that stands still looks alike"
+        alike = "no evidence of the network itself: a stalled device or library leaves the same evidence"
         yield Evidence(alike, None, supports=False)
 
 
@@ -249,7 +251,7 @@ RULE = Rule(
     code="FX140",
     name="joined-not-finished",
     seed="Mycroft section 6.2 (layering)",
-    concludes="A group whose members cannot be told apart: the fault is below the recorder (network, device, library).",
+    concludes="A group whose members nothing distinguishes: the fault is below the recorder (network, device, library).",
     evaluate=_evaluate,
     clears=_clears,
     maturity=Maturity.STABLE,

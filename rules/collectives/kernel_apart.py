@@ -40,8 +40,8 @@ def _evaluate(
             evidence=(*evidence, *text.stack(rank), *text.process(rank)),
             granularity=Granularity.GPU,
             next_steps=(
-                f"look at the kernel of rank {rank} again: where its program counter moves in a small loop, it never ends",
-                "a kernel that waits for memory of a peer (one-sided transfers of other libraries) looks the same",
+                f"check the kernel of rank {rank} again: where its program counter moves in a small loop, it never ends",
+                "a kernel that waits for memory of a peer (one-sided transfers of other libraries) leaves the same evidence",
             ),
         )
     )
@@ -57,14 +57,16 @@ RULE = Rule(
     code="FX148",
     name="kernel-apart",
     seed="Mycroft section 8, case three (a)",
-    needs=(Need(DeviceKernels, "device_kernels", "cuda-gdb tells which kernel is on a device"),),
+    needs=(Need(DeviceKernels, "device_kernels", "cuda-gdb shows which kernel is on a device"),),
     concludes="A rank whose device is in a kernel that does not end while the devices of its peers are inside communication.",
     evaluate=_evaluate,
     clears=_clears,
     thresholds=(
-        Threshold("least_peers", 2, "with a single peer nothing tells which of two kernels is out of place"),
+        Threshold("least_peers", 2, "with a single peer either of the two kernels may be out of place"),
         Threshold(
-            "least_seconds", 60, "kernels of training last milliseconds: one launch that two looks so far apart find is stuck"
+            "least_seconds",
+            60,
+            "kernels of training last milliseconds: one launch that is found in two samples so far apart is stuck",
         ),
     ),
 )

@@ -34,7 +34,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
-_EITHER = Evidence("epochs do not tell a NIC that is down from a rank that did not make its call", None, supports=False)
+_EITHER = Evidence("epochs cannot distinguish a NIC that is down from a rank that did not make its call", None, supports=False)
 
 
 def _evaluate(
@@ -73,7 +73,7 @@ def _with_port(finding: Finding, down: PortsDown) -> Finding:
         members=Members.EACH,
         resource=Resource(nic=nics.pop(), peer_ranks=tuple(sorted(peers))),
         mechanism=Mechanism("not_delivered", "local"),
-        next_steps=(f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",),
+        next_steps=(f"check port state, cable and error counters of the NICs of {ranks_text(ranks)}",),
     )
 
 
@@ -223,8 +223,8 @@ def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink]
 
 def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:
     return (
-        f"look at port state, cable and error counters of the NICs of {ranks_text(ranks)}",
-        f"look at the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
+        f"check port state, cable and error counters of the NICs of {ranks_text(ranks)}",
+        f"check the processes and GPUs of {ranks_text(ranks)}: one that stopped before its call leaves the same traffic",
     )
 
 
@@ -259,7 +259,7 @@ def _clears(
     if silence:
         return Undecided("all links between two hosts stopped with the same operator, or none is beside another")
     if not all(nic.capture.whole for nic in moved):
-        return Undecided("a capture lost epochs: what it does not tell of may have happened")
+        return Undecided("a capture lost epochs: what it does not show may have happened")
     return Undecided("NICs moved data up to the end of the captures, or their silence is as long as pauses before")
 
 
@@ -267,7 +267,7 @@ RULE = Rule(
     code="FX181",
     name="nic-halted",
     seed="Pulse section 6.2 (communication and computation fail-stop)",
-    needs=(Need(NicCaptures, "NIC epochs", "where traffic stopped first is told by captures only"),),
+    needs=(Need(NicCaptures, "NIC epochs", "only captures show where traffic stopped first"),),
     concludes="The rank whose NIC, or the link that, stopped before those beside it in a job of which no NIC moves anything.",
     evaluate=_evaluate,
     clears=_clears,

@@ -94,7 +94,7 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
 def _next_steps(past: tuple[int, ...], only_receive: bool) -> Iterator[str]:
     if past and only_receive:
         whom = evidence_text.ranks_text(past)
-        yield f"see whether {whom}, past the exchange, left out a send to one of them: it would look the same"
+        yield f"see whether {whom}, past the exchange, left out a send to one of them: that would leave the same evidence"
     yield "match the sends and receives of these ranks call by call; the recorder of gloo does not hold them"
 
 

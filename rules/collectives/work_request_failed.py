@@ -21,7 +21,7 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.failed_ports import FailedPorts, Ranks, own_end
-from forensics.rules.reductions.network.failed_ways import FailedWays
+from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
 from forensics.rules.reductions.network.work_requests import NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -36,7 +36,7 @@ def _evaluate(
     graph: WaitGraph,
     shim: ShimLogs,
     open_flows: OpenFlows,
-    failed: FailedWays,
+    failed: FailedQueuePairs,
     users: NicUsers,
     ports: FailedPorts,
 ) -> Iterator[Finding]:
@@ -129,10 +129,10 @@ def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:
 def _next_steps(pair: QueuePair, network: bool) -> tuple[str, ...]:
     where = f"{pair.nic or 'the NIC'} of rank {pair.rank}"
     if not network:
-        return (f"read the vendor code of {where} in the driver's manual; it is about the request, not about the way",)
+        return (f"read the vendor code of {where} in the driver's manual; it is about the request, not about the path",)
     return (
-        f"look at {where} and the way to {pair.remote or 'its peer'}: port state, symbol errors, switch log",
-        "the time of the error is that of the last retry: the way broke up to half a minute earlier",
+        f"check {where} and the path to {pair.remote or 'its peer'}: port state, symbol errors, switch log",
+        "the time of the error is that of the last retry: the path broke up to half a minute earlier",
     )
 
 

@@ -45,14 +45,14 @@ def _clears(seen: Seen, helped_stalls: HelpedStalls) -> str | None:
     saving = any(helped.stall.stage is StageName.CHECKPOINT for helped in helped_stalls)
     if saving or not seen.all_in(seen.sampled):
         return None
-    return f"none of {len(seen.ranks)} ranks, each looked at more than once, holds the others up inside a checkpoint"
+    return f"none of {len(seen.ranks)} ranks, each sampled more than once, holds the others up inside a checkpoint"
 
 
 RULE = Rule(
     code="FX111",
     name="checkpoint-stalled",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
+    needs=(Need(StacksByRank, "stacks", "only stacks show what a rank does outside collectives"),),
     concludes="A rank that every chain of waits ends in, inside a checkpoint itself or waiting for its writer process.",
     evaluate=_evaluate,
     clears=_clears,

@@ -72,7 +72,7 @@ def _doing(child: ChildProcess) -> str:
 def _next_steps(signs: HostSigns, stall: Stall, work: HostWork, working: bool) -> tuple[str, ...]:
     child = signs.compiler(stall) if work is HostWork.COMPILE else None
     if working:
-        first = f"it uses the CPU, so it is more likely slow than hung: wait, and look at rank {stall.rank} again"
+        first = f"it uses the CPU, so it is more likely slow than hung: wait, and check rank {stall.rank} again"
     elif child is not None:
         first = f"see what the compiler (pid {child.pid}) waits for: its open files, a lock of a shared cache, a mount"
     else:
@@ -86,7 +86,7 @@ def _clears(seen: Seen, helped_stalls: HelpedStalls, signs: HostSigns) -> str | 
     work = {signs.work(helped.stall) for helped in helped_stalls}
     if not seen.all_in(seen.sampled) or work & {HostWork.COMPILE, HostWork.COLLECT}:
         return None
-    looked = f"none of {len(seen.ranks)} ranks, each looked at more than once"
+    looked = f"none of {len(seen.ranks)} ranks, each sampled more than once"
     return f"{looked}, holds the others up in a compiler or in the collector"
 
 

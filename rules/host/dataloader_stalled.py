@@ -33,7 +33,7 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
 
 
 def _clears(seen: Seen) -> str | None:
-    looked = f"none of {len(seen.ranks)} ranks, each looked at more than once"
+    looked = f"none of {len(seen.ranks)} ranks, each sampled more than once"
     return f"{looked}, holds the others up while it loads data" if seen.all_in(seen.sampled) else None
 
 
@@ -41,7 +41,7 @@ RULE = Rule(
     code="FX110",
     name="dataloader-stalled",
     seed="Mycroft section 6.2 (py-spy)",
-    needs=(Need(StacksByRank, "stacks", "only stacks tell what a rank does outside collectives"),),
+    needs=(Need(StacksByRank, "stacks", "only stacks show what a rank does outside collectives"),),
     concludes="A rank that every chain of waits ends in, with its main thread or its loader process in data loading.",
     evaluate=_evaluate,
     clears=_clears,

@@ -48,8 +48,8 @@ def _loops(roster: Roster, stacks: StacksByRank, stall: Stall) -> Evidence:
 def _next_steps(stacks: StacksByRank, stall: Stall) -> tuple[str, ...]:
     where = looping_frame(stacks[stall.rank])
     return (
-        f"read the loop at {where} of rank {stall.rank}: for its input the way out may never be reached",
-        "long work looks the same as an endless loop: a second collection some minutes later tells them apart",
+        f"read the loop at {where} of rank {stall.rank}: for its input the exit condition may never hold",
+        "long work leaves the same evidence as an endless loop: a second collection some minutes later distinguishes them",
     )
 
 

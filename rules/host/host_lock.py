@@ -98,7 +98,7 @@ def _clears(seen: Seen, helped_stalls: HelpedStalls) -> str | None:
     locked = [helped for helped in helped_stalls if helped.stall.activity and helped.stall.activity.wait in LOCKS]
     if locked or not seen.all_in(seen.sampled):
         return None
-    return f"none of {len(seen.ranks)} ranks, each looked at more than once, holds the others up while it waits for a lock"
+    return f"none of {len(seen.ranks)} ranks, each sampled more than once, holds the others up while it waits for a lock"
 
 
 RULE = Rule(

@@ -54,7 +54,9 @@ def _finding(
             *text.waiters(rank),
         ),
         since=text.since(graph.waiting_for(rank)),
-        next_steps=(f"look whether the process of rank {rank} exists, its exit status, the OOM killer and its last log lines",),
+        next_steps=(
+            f"check whether the process of rank {rank} exists, its exit status, the OOM killer and its last log lines",
+        ),
     )
 
 

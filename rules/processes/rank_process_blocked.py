@@ -42,7 +42,7 @@ def _finding(
         confidence=Confidence.LIKELY if task.reports > 1 or task.seconds >= _LONG_S else Confidence.SUSPECT,
         evidence=(task.evidence, _state(rank, facts.wchan, facts.process_source), *storage.get(facts.host, ())),
         since=text.since(graph.waiting_for(rank)),
-        next_steps=(f"read `/proc/{facts.pid}/stack`: it tells what the process waits for (storage, a driver, a lock)",),
+        next_steps=(f"read `/proc/{facts.pid}/stack`: it shows what the process waits for (storage, a driver, a lock)",),
     )
 
 

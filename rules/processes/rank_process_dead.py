@@ -131,7 +131,7 @@ def _lost_node(graph: WaitGraph, text: EvidenceText, end: Exit, ranks: tuple[int
         evidence=(Evidence(f"node {end.node} was lost, with {ranks_text(ranks)} on it", end.source),),
         granularity=Granularity.HOST,
         since=text.since(graph.waiting_for(end.rank)),
-        next_steps=(f"look at {end.node}: its kernel log, its console, memory and network when it was lost",),
+        next_steps=(f"check {end.node}: its kernel log, its console, memory and network when it was lost",),
     )
 
 
@@ -176,7 +176,7 @@ def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
     if facts.exit_signal in _ENDED_BY_LAUNCHER:
         yield "a launcher ends all ranks with this signal when one has failed"
     elif facts.exit_signal is None and own is None and not _is_told(facts):
-        yield "nothing tells why it ended: it may have ended because another one did"
+        yield "exit reason unknown: it may have ended because another one did"
 
 
 def _evidence(
@@ -276,7 +276,7 @@ def _next_steps(facts: RankFacts, own: LogEvent | None, shortage: str | None) ->
         )
     return (
         f"read the end of rank {facts.rank}'s log and the kernel log{where} for the reason of the exit",
-        "look for an OOM kill, a scheduler kill or a core file before the node is blamed",
+        "check for an OOM kill, a scheduler kill or a core file before the node is blamed",
     )
 
 
@@ -289,7 +289,7 @@ RULE = Rule(
     code="FX101",
     name="rank-process-dead",
     seed="Flight Recorder practice",
-    needs=(Need(SeenProcesses, "processes", "only a look at the host tells that a process is gone"),),
+    needs=(Need(SeenProcesses, "processes", "only an inspection of the host shows that a process is gone"),),
     concludes="The rank whose process ended first; peers that died of the lost connection are victims.",
     evaluate=_evaluate,
     clears=_clears,

@@ -111,7 +111,7 @@ def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:
         mechanism=Mechanism("slow_flow", "local" if each.is_told else "unknown"),
         impact=Impact(round(lost), round(each.share, 3), worst.calls, "arrival"),
         next_steps=(
-            f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(ranks)}",
+            f"check ports, cables, PCIe width and error counters of the NICs of {ranks_text(ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
@@ -131,7 +131,7 @@ def _evidence(each: SlowMembers) -> Iterator[Evidence]:
         )
     yield Evidence(f"these ranks lose up to {100 * each.share:.0f} % of the time to such calls, unless other work hides it")
     if not each.is_told:
-        yield Evidence("all of these calls have these ranks in common: which of them is slow is not told", supports=False)
+        yield Evidence("all of these calls have these ranks in common: which of them is slow is unknown", supports=False)
 
 
 def _what(call: CallPace) -> str:
@@ -156,11 +156,11 @@ RULE = Rule(
     code="FX178",
     name="call-slow",
     seed="Mycroft sections 4.3 and 7.1 (who comes last, interval of operations), VenusTrace section 3.2.2",
-    needs=(Need(CallPaces, "times inside calls", "how long a transfer takes is told by the time inside calls of all members"),),
+    needs=(Need(CallPaces, "times inside calls", "only times inside calls of all members show how long a transfer takes"),),
     thresholds=(
         Threshold("least_factor", LEAST_FACTOR, "times as long as alike calls of others: sound ones differ by a few per cent"),
         Threshold("least_share", LEAST_SHARE, "of the time of a rank: less is hidden by other work"),
-        Threshold("most_part", 0.125, "of the ranks of the job: to name more would tell nothing"),
+        Threshold("most_part", 0.125, "of the ranks of the job: naming more would say nothing"),
     ),
     concludes="The rank, or the members of a link or group, whose calls take several times as long as those of others.",
     evaluate=_evaluate,

@@ -85,7 +85,7 @@ def _finding(found: Sequence[LoadedRank], confidence: Confidence) -> Finding:
         resource=Resource(peer_ranks=tuple(sorted(others))),
         impact=Impact(None, round(max(each.share for each in found), 3), None, "arrival"),
         next_steps=(
-            "look at the tokens of each expert, the balancing loss and the capacity factor: no node is at fault by this",
+            "check the tokens of each expert, the balancing loss and the capacity factor: no node is at fault by this",
             "replacing these nodes does not help: the load goes with the experts",
         ),
     )
@@ -102,7 +102,7 @@ def _evidence(found: Sequence[LoadedRank]) -> Iterator[Evidence]:
         )
     if len(found) > 1:
         yield Evidence(f"so it is in {counted(len({each.mesh.members for each in found}), 'exchange')} of different ranks")
-    yield Evidence("an exchange that is uneven by design looks the same", None, supports=False)
+    yield Evidence("an exchange that is uneven by design leaves the same evidence", None, supports=False)
 
 
 def _clears(loads: ExchangeLoads, roster: Roster) -> str | None:
@@ -117,7 +117,7 @@ RULE = Rule(
     code="FX182",
     name="expert-imbalance",
     seed="Pulse section 7.2.4 (uneven routing is no fault)",
-    needs=(Need(NicCaptures, "NIC epochs", "what ranks exchange is told by captures of their NICs only"),),
+    needs=(Need(NicCaptures, "NIC epochs", "only captures of their NICs show what ranks exchange"),),
     thresholds=(
         Threshold("least_load", 1.4, "times an even share: balanced routing wavers by a tenth over many exchanges"),
         Threshold("least_cost", 0.02, "of the time, for what is beyond an even share, where it was even before"),

@@ -67,7 +67,7 @@ def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hard
         impact=Impact(None, round(worst.use.lost, 3), None, "arrival"),
         next_steps=(
             f"find out what else sends over the NICs of {ranks_text(ranks)}: storage, another job, a bandwidth test",
-            "look at what the switches say of congestion on these ports",
+            "check what the switches report of congestion on these ports",
         ),
     )
 
@@ -106,7 +106,7 @@ RULE = Rule(
     seed="Mycroft section 7.1 (background traffic) and Pulse table 4 (network congestion)",
     needs=(
         Need(WorkRequestLogs, "work_requests", "what ranks send of all that a port sends is seen in verbs only"),
-        Need(PortsReadTwice, "port counters", "what a port sends in all is told by its counters, read twice"),
+        Need(PortsReadTwice, "port counters", "only counters of a port, read twice, show what it sends in all"),
     ),
     thresholds=(Threshold("least_lost", 0.05, "of the time, not needed at the rate of the line: less delays nobody"),),
     concludes="The NICs whose lines others fill while ranks of a moving job send over them.",

@@ -80,7 +80,7 @@ def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
     ways = counted(len(fallen.ways), "way")
     yield Evidence(f"all {ways} between hosts keep {100 * fallen.least:.0f} to {100 * fallen.most:.0f} % of their earlier rate")
     yield Evidence(f"{fallen.apart()} pairs of hosts that have no host in common fell at once: no host accounts for all of it")
-    yield Evidence("traffic of the job itself that began then, or of others on all of its NICs, looks the same", supports=False)
+    yield Evidence("traffic of the job itself that began then, or of others on all of its NICs, leaves the same evidence", supports=False)
 
 
 def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float) -> Finding:
@@ -102,7 +102,7 @@ def _whole(ranks: tuple[int, ...], lost: float, evidence: tuple[Evidence, ...]) 
         impact=Impact(None, round(lost, 3), None, "arrival"),
         next_steps=(
             "run a point-to-point bandwidth test between two hosts, while the job runs and without it",
-            "look at what the switches say of congestion, and whether the PCIe slots of the NICs carry the rate of the line",
+            "check what the switches report of congestion, and whether the PCIe slots of the NICs carry the rate of the line",
         ),
     )
 
@@ -122,8 +122,8 @@ def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[
     yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
     yield Evidence(pairs)
     if count <= _TWO:
-        yield Evidence("two hosts that are slow by the same amount would look the same", None, supports=False)
-    yield Evidence("slots that carry less than the line look the same", None, supports=False)
+        yield Evidence("two hosts that are slow by the same amount would leave the same evidence", None, supports=False)
+    yield Evidence("slots that carry less than the line leave the same evidence", None, supports=False)
 
 
 def _clears(roster: Roster, uses: NicUses) -> str | None:
@@ -143,7 +143,7 @@ RULE = Rule(
     thresholds=(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
         Threshold("most_of_captured", 0.5, "the same, in the busiest epochs of captures alone: sound ones reach eight tenths"),
-        Threshold("most_of_past", 0.7, "of what ways between hosts moved before, where all fell: sound ones keep nine tenths"),
+        Threshold("most_of_past", 0.7, "of what links between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),
         Threshold(

@@ -176,7 +176,7 @@ def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, 
         mechanism=Mechanism("slow_flow", "unknown" if is_open or end.is_rail else "local"),
         impact=_impact(worst),
         next_steps=(
-            f"look at ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(users.of(end.ranks))}",
+            f"check ports, cables, PCIe width and speed, and error counters of the NICs of {ranks_text(users.of(end.ranks))}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
@@ -205,7 +205,7 @@ def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evide
         alike = f"NICs of {ranks_text(users.of(end.ranks))} have one number on their hosts, and no link of them is sound"
         yield Evidence(f"{alike}: what joins them, a rail or its switch, is nearer than as many faults")
     if end.is_open:
-        yield Evidence("its links do not tell these NICs apart", None, supports=False)
+        yield Evidence("its links do not distinguish these NICs", None, supports=False)
     if len(end.ranks) == 1 and len(users.of(end.ranks)) > 1:
         yield Evidence(f"{ranks_text(users.of(end.ranks))} have this NIC together")
     if _is_hidden(end, rates):
@@ -258,7 +258,7 @@ RULE = Rule(
     code="FX180",
     name="nic-slow",
     seed="Pulse sections 2.3, 6.1 and 6.2",
-    needs=(Need(NicCaptures, "NIC epochs", "what a NIC moves in an epoch is told by captures of it only"),),
+    needs=(Need(NicCaptures, "NIC epochs", "only captures of a NIC show what it moves in an epoch"),),
     thresholds=(
         Threshold("least_cost", 0.02, "of the time, longer than at the usual rate: less may cost nothing, hidden by overlap"),
         Threshold("least_cost_open", 0.05, "of the time, where it stays open which of several NICs it is"),

@@ -17,7 +17,7 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
 _BY_ENDS = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late, and this is their mean"
-_LAYERS = "a stage that was given more layers than the others looks the same: compare how the model is split"
+_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
 
 
 def _evaluate(slow: SlowStages, roster: Roster, cpu: HostCpu, hardware: Hardware, graph: WaitGraph) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def _finding(stage: SlowStage, slow: SlowStages) -> Finding:
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(stage.lost_ns), round(min(1.0, stage.lost_ns / spent), 3), len(stage.numbers), "arrival"),
         of_past=slow.of_past,
-        next_steps=(f"look at clocks, temperature, other processes and the host of rank {stage.rank} in these steps",),
+        next_steps=(f"check clocks, temperature, other processes and the host of rank {stage.rank} in these steps",),
     )
 
 

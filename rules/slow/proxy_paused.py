@@ -118,13 +118,13 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Findin
         confidence=Confidence.LIKELY,
         evidence=(
             Evidence(
-                f"the proxy of rank {rank} does not look at its queue pairs for {slowness.unpolled[rank] / 1e6:.1f} ms "
+                f"the proxy of rank {rank} does not poll its queue pairs for {slowness.unpolled[rank] / 1e6:.1f} ms "
                 "at a time (median over its samples), ten times as long as others",
                 channel.source,
             ),
             Evidence(
                 f"its chunks to rank {channel.receiver} seem to stay {_mean_ns(channel) / 1e6:.1f} ms at the NIC on average, "
-                f"{channel.expected_ns / 1e6:.1f} ms on its peers: no longer than it does not look",
+                f"{channel.expected_ns / 1e6:.1f} ms on its peers: no longer than it does not poll",
                 channel.source,
             ),
         ),
@@ -143,7 +143,7 @@ def _mean_ns(channel: ChannelFlows) -> float:
 
 def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:
     return (
-        f"look at the NCCL proxy threads of {ranks_text(ranks)}: are they scheduled, do they share a core",
+        f"check the NCCL proxy threads of {ranks_text(ranks)}: are they scheduled, do they share a core",
         "check CPU limits, pinning and interrupts on these hosts",
     )
 
@@ -183,7 +183,9 @@ def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
             each.source,
         )
     if len({(each.sender, each.receiver) for each in found}) == 1:
-        yield Evidence("a credit that the sender's proxy did not see looks like one that came late", None, supports=False)
+        yield Evidence(
+            "a credit that the sender's proxy did not see is indistinguishable from one that came late", None, supports=False
+        )
 
 
 def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
@@ -200,7 +202,7 @@ RULE = Rule(
     code="FX173",
     name="proxy-paused",
     seed="Mycroft section 7.1 (NCCL delay) and Table 4 (not transmitted)",
-    needs=(Need(ChunkLogs, "chunks", "when chunks are handed over is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "only NCCL's profiler interface shows when chunks are handed over"),),
     thresholds=(
         Threshold("least_pauses", 2, "operations that paused; one is an accident"),
         Threshold("likely_pauses", 3, "operations that paused, over all its links; fewer are a suspicion only"),

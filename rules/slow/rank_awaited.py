@@ -121,7 +121,7 @@ def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
         since=_hold_since(roster, hold),
         next_steps=(
             f"compare the GPU of rank {hold.rank} with its neighbours: PCIe width and speed, clocks, other processes",
-            "the network is not where to look: its chunks had arrived, and its own sends wait for nobody",
+            "the network is not the cause: its chunks had arrived, and its own sends wait for nobody",
         ),
     )
 
@@ -211,7 +211,7 @@ def _finding(
         next_steps=(
             f"compare {evidence_text.ranks_text(ranks)} with their peers ({evidence_text.ranks_text(others)}): "
             "clocks, power and temperature of the GPU, other processes, host load, its share of the data",
-            "the network is not where to look: nothing of it waits at a NIC",
+            "the network is not the cause: nothing of it waits at a NIC",
         ),
     )
 
@@ -272,7 +272,7 @@ RULE = Rule(
     code="FX172",
     name="rank-awaited",
     seed="Mycroft sections 4.3 and 7.1 (late start), VenusTrace section 3.3",
-    needs=(Need(ChunkLogs, "chunks", "who waits inside an operation is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "only NCCL's profiler interface shows who waits inside an operation"),),
     thresholds=(
         Threshold("least_share_of_calls", 0.6, "or of steps, where one call of each shows it; late now and then is jitter"),
         Threshold("least_calls", 5, "fewer are chance"),

@@ -25,7 +25,7 @@ from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.told import long_stage_of
+from forensics.rules.reductions.frontier.long_stages import long_stage_of
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores

@@ -96,7 +96,7 @@ def _begun_late(
         impact=Impact(None, round(worst.share, 3), worst.times, "arrival"),
         next_steps=(
             f"stacks of {ranks_text(ranks)}, several times a minute: what they do while the others have begun",
-            f"look at clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and at what else runs on the host",
+            f"check clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and at what else runs on the host",
         ),
     )
 
@@ -166,8 +166,8 @@ def _finding(
         mechanism=Mechanism("late_end", "local" if named else "unknown"),
         impact=Impact(None, round(worst.share, 3), worst.leads, "arrival"),
         next_steps=(
-            f"look at what runs on the cores of the host of {ranks_text(ranks)}, at CPU limits and where proxy threads run",
-            f"look at clocks and other work on the GPUs of {ranks_text(ranks)}: a kernel that stops leaves the same traffic",
+            f"check what runs on the cores of the host of {ranks_text(ranks)}, at CPU limits and where proxy threads run",
+            f"check clocks and other work on the GPUs of {ranks_text(ranks)}: a kernel that stops leaves the same traffic",
         ),
     )
 
@@ -188,9 +188,9 @@ def _evidence(
     if taken is not None:
         yield Evidence(taken.statement, taken.source)
     elif named:
-        yield Evidence("captures do not tell whether proxy threads or GPUs stop", None, supports=False)
+        yield Evidence("captures do not show whether proxy threads or GPUs stop", None, supports=False)
     else:
-        yield Evidence("the way from one to the next may stop as well", None, supports=False)
+        yield Evidence("the path from one to the next may stop as well", None, supports=False)
 
 
 def _clears(roster: Roster, paused: PausedRings, starts: LateStarts, users: NicUsers) -> str | None:
@@ -199,7 +199,7 @@ def _clears(roster: Roster, paused: PausedRings, starts: LateStarts, users: NicU
     if starts:
         return Undecided("operators of rings begin without one rank, and calls tell more of it, or it costs too little")
     if paused.begun or paused.open:
-        return Undecided("rings pause within operators, and it is not told who stops first, or it costs too little")
+        return Undecided("rings pause within operators, and who stops first is unknown, or it costs too little")
     seen = set(users.of(rank for ring in paused.rings for rank in ring))
     return (
         f"{counted(len(paused.rings), 'ring')} of NICs begin together and do not pause within operators"
@@ -212,7 +212,7 @@ RULE = Rule(
     code="FX183",
     name="sender-paused",
     seed="Pulse sections 6.2 and 7.2.2 (CPU contention: long duration at a normal actual communication time)",
-    needs=(Need(NicCaptures, "NIC epochs", "which NIC stops first is told by captures only"),),
+    needs=(Need(NicCaptures, "NIC epochs", "only captures show which NIC stops first"),),
     thresholds=(
         Threshold("least_cost", 0.04, "of the time, in pauses: fewer are those of a busy host"),
         Threshold("least_late", 0.05, "of the time, in which the others have begun: less is usual between hosts"),

@@ -30,7 +30,7 @@ from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.told import is_limited, is_of_device
+from forensics.rules.reductions.frontier.long_stages import is_limited, is_of_device
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
@@ -208,7 +208,7 @@ def _evidence(judged: WindowVerdict, culprit: Culprit, launched: bool) -> Iterat
         "assumed": "assumed",
     }
     yield Evidence(
-        f"ranks meet at the end of {found.sync} ({meet[found.method or 'assumed']}); waiting was told by {found.waits}", path
+        f"ranks meet at the end of {found.sync} ({meet[found.method or 'assumed']}); waiting is known from {found.waits}", path
     )
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
@@ -246,9 +246,9 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
         return ("compare load, clocks, power and file systems of the hosts before and after: no stage stands out",)
     whom = ranks_text(culprit.ranks) if culprit.ranks else "any rank"
     looks = {
-        "data": "look at its data workers, storage and prefetching",
-        "callbacks": "look at what its callbacks, logging and hooks do there",
-        "checkpoint": "look at where it saves to",
+        "data": "check its data workers, storage and prefetching",
+        "callbacks": "check what its callbacks, logging and hooks do there",
+        "checkpoint": "check where it saves to",
         "other": "annotate what it does between the stages",
     }
     when = f", at steps {culprit.pattern}" if culprit.pattern.startswith("every") else ""
@@ -280,7 +280,7 @@ def _limit(judged: WindowVerdict, gates: Gates) -> str | None:
     # Where all are as long as the one that works longest, one that always does is not seen.
     met = [segment.stop - 1 for segment in cut.segments][: None if cut.waits == LEAST_OF_ALL else -1]
     if float(cut.work[:, met].mean(axis=0).max(initial=0.0)) >= gates.rank_share * found.step_ns:
-        return f"what a rank works in {found.sync} is not told from what the others wait there"
+        return f"what a rank works in {found.sync} cannot be distinguished from what the others wait there"
     over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
     if float(over.max(initial=0.0)) >= gates.rank_share * found.step_ns:
         return f"one rank takes {over.max() / 1e6:.1f} ms a step longer than its peers in a stage"
@@ -291,7 +291,7 @@ RULE = Rule(
     code="FX170",
     name="stage-slow",
     seed="StageFrontier sections 3 and 4, and windows cut where ranks meet",
-    needs=(Need(FrontierWindows, "stages", "stage times of the steps tell where the time went"),),
+    needs=(Need(FrontierWindows, "stages", "stage times of the steps show where the time went"),),
     thresholds=tuple(Threshold(field.name, float(str(field.default)), REASONS[field.name]) for field in fields(Gates)),
     concludes="The stage that a moving job loses time to, the rank when one recurs, and how much would be won.",
     evaluate=_evaluate,

@@ -37,7 +37,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
-_HICCUP = "one step longer by so little is no fault to be told: memory that is allocated anew holds a device up for as long"
+_HICCUP = "one step longer by so little is no fault: an allocation of memory holds a device up for as long"
 _SHOWN, _MS, _NEARLY = 3, 1_000_000, 0.5
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
@@ -221,7 +221,7 @@ def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[De
     if len(found) > 1:
         yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)
     if delays.usual < _ENOUGH_USUAL:
-        yield Evidence("only one step tells what is usual", None, supports=False)
+        yield Evidence("only one step shows what is usual", None, supports=False)
     if found[0].by_ends:
         why = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late"
         yield Evidence(why, None, supports=False)
@@ -249,12 +249,12 @@ def _source(connection: DuckDBPyConnection, delay: Delay) -> str | None:
 
 def _advice(delay: Delay) -> str:
     if delay.is_transfer:
-        return f"look at errors and retries on the links between {ranks_text(delay.ranks)} at that time"
+        return f"check errors and retries on the links between {ranks_text(delay.ranks)} at that time"
     if delay.before_step:
-        return f"look at what {ranks_text(delay.ranks)} did between the steps then: data, logging, garbage collection, its GPU"
+        return f"check what {ranks_text(delay.ranks)} did between the steps then: data, logging, garbage collection, its GPU"
     if delay.on_host:
-        return f"look at what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
-    return f"look at clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"
+        return f"check what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
+    return f"check clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"
 
 
 def _clears(seen: Seen, delays: Delays, thresholds: Thresholds) -> str | None:
@@ -270,10 +270,10 @@ RULE = Rule(
     code="FX175",
     name="step-delayed",
     seed="VenusTrace section 3.3 (trace graph, critical path), Mycroft section 7.1 (arrival order)",
-    needs=(Need(Delays, "steps", "what is usual is told by whole steps in the recorder"),),
+    needs=(Need(Delays, "steps", "only whole steps in the recorder show what is usual"),),
     thresholds=(
         Threshold("most_roots", 3, "where every long step waits for another rank, it is how the job is"),
-        Threshold("most_members", 64, "to name a larger group would tell nothing: then the job is said to be slow by it"),
+        Threshold("most_members", 64, "naming a larger group would say nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: any less may be the allocator of a device"),

@@ -68,7 +68,7 @@ def _finding(ranks: tuple[int, ...], measures: Sequence[Slowest], clock: Slowest
             f"compare the storage, the CPU load and the loader's processes of {whose} with those of a peer"
             if loads
             else f"take nvidia-smi -q of {whose}: clocks, throttle reasons, temperature, other processes",
-            f"take a trace of some steps of rank {ranks[0]} and of a peer: the report tells that it is slow, not by what",
+            f"take a trace of some steps of rank {ranks[0]} and of a peer: the report says that it is slow, not why",
         ),
     )
 

@@ -149,7 +149,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         impact=_impact(first),
         since=roster.since(first.sender, first.since_ns),
         next_steps=(
-            f"look at ports, cables, PCIe width and error counters of the NICs of {ranks_text(blame.ranks)}",
+            f"check ports, cables, PCIe width and error counters of the NICs of {ranks_text(blame.ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
@@ -244,7 +244,7 @@ RULE = Rule(
     code="FX171",
     name="transfer-slow",
     seed="Mycroft section 5.2, Tables 3 and 4, and VenusTrace section 3.2.2",
-    needs=(Need(ChunkLogs, "chunks", "the time of chunks at the NIC is told by NCCL's profiler interface only"),),
+    needs=(Need(ChunkLogs, "chunks", "only NCCL's profiler interface shows the time of chunks at the NIC"),),
     thresholds=(
         Threshold("least_slowdown", LEAST_SLOWDOWN, "by work requests: a smaller loss of bandwidth accuses nobody"),
         Threshold("halved", 1.9, "Mycroft's trigger: a rate that dropped by half; latency hides a little of it"),
@@ -256,7 +256,7 @@ RULE = Rule(
         Threshold("least_share_beside", LEAST_SHARE_BESIDE, "of the time: a link that supports a case must show it"),
         Threshold("onset_interval", 2.0, 'onset (Mycroft section 4.3): "the operation interval doubles"', IntervalFactor),
         Threshold("onset_throughput", 2.0, 'onset (Mycroft section 4.3): "its throughput drops by half"', ThroughputFactor),
-        Threshold("onset_window_s", 10.0, "seconds before the onset that are looked at (Mycroft section 7.4)", WindowSeconds),
+        Threshold("onset_window_s", 10.0, "seconds before the onset that are read (Mycroft section 7.4)", WindowSeconds),
     ),
     concludes="The NIC, or the two ends of the link, on which chunks take longer than on their peers.",
     evaluate=_evaluate,

@@ -260,7 +260,7 @@ def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: fl
         next_steps=(
             f"read the end of the log of {ranks_text(behind.ranks)} and the kernel log of its host",
             "set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE in older torch) to get dumps: "
-            "a log tells how far a rank got, not what it did then",
+            "a log shows how far a rank got, not what it did then",
         ),
     )
 

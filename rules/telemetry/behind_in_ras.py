@@ -107,7 +107,7 @@ def _communicates(stacks: StacksByRank, rank: int) -> bool:
 def _doubts(ras: Ras, roots: dict[int, tuple[_Lag, ...]], mixed: bool) -> Iterator[str]:
     """Why this is a suspicion only, in words."""
     if len(roots) > 1:
-        yield f"{len(roots)} ranks are behind, and RAS does not tell which of them the others wait for"
+        yield f"{len(roots)} ranks are behind, and RAS does not show which of them the others wait for"
     if ras.lost:
         yield f"{evidence_text.counted(len(ras.lost), 'process')} did not answer RAS, and may be what all wait for"
     processes = {lag.member.process for lags in roots.values() for lag in lags}
@@ -131,9 +131,9 @@ def _unsettled(ras: Ras, least_gap_s: float) -> Iterator[str]:
     if ras.captures < 2:
         yield "RAS was asked once: in a moving job ranks differ all the time"
     elif ras.gap_s is None:
-        yield "nothing tells how much time lies between the captures"
+        yield "the time between the captures is unknown"
     elif ras.gap_s < least_gap_s:
-        yield f"the captures are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step looks the same"
+        yield f"the captures are {ras.gap_s:.0f} s apart, and nothing else shows a standstill: a long step can look like this"
 
 
 def _late_finding(
@@ -225,7 +225,7 @@ def _lost_finding(ras: Ras, process: Process, facts: RankFacts, explained: bool)
             Evidence(f"{seen} ({captures} of {evidence_text.counted(ras.captures, 'capture')})", source),
             *([against] if alive else ()),
         ),
-        next_steps=(f"look for the process of {_who(ras, process)}: exit code, kernel log, network of its host",),
+        next_steps=(f"find the process of {_who(ras, process)}: exit code, kernel log, network of its host",),
     )
 
 

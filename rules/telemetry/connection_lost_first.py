@@ -69,9 +69,7 @@ def _of_nics(roster: Roster, faults: tuple[NicFault, ...], losses: tuple[Loss, .
         granularity=Granularity.of_ranks(ranks) if named else Granularity.HOST,
         members=Members.EACH if named or len(ranks) == 1 else Members.ONE_OF,
         resource=Resource(nic=faults[0].nic.partition(":")[0]) if len(faults) == 1 else None,
-        next_steps=(
-            f"look at {faults[0].nic} of {faults[0].host}: cable, transceiver and switch port, ibstat, its kernel log",
-        ),
+        next_steps=(f"check {faults[0].nic} of {faults[0].host}: cable, transceiver and switch port, ibstat, its kernel log",),
     )
 
 
@@ -101,7 +99,7 @@ def _finding(host: str, ranks: tuple[int, ...], losses: tuple[Loss, ...], least:
         granularity=Granularity.RANK if len(ranks) == 1 else Granularity.HOST,
         members=Members.EACH if len(ranks) == 1 else Members.ONE_OF,
         next_steps=(
-            f"look at {host}: the end of its ranks' logs, its kernel log, its NICs and links",
+            f"check {host}: the end of its ranks' logs, its kernel log, its NICs and links",
             "status 12 means that a peer did not answer for about 30 s: host, NIC, cable or switch port",
         ),
     )

@@ -10,7 +10,7 @@ from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
-from forensics.rules.reductions.network.failed_ways import FailedWays
+from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
 from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -31,7 +31,7 @@ def _evaluate(
     blocking: BlockingMismatches,
     text: EvidenceText,
     unplaced: UnplacedFiles,
-    failed: FailedWays,
+    failed: FailedQueuePairs,
     messages: LastMessages,
 ) -> Iterator[Finding]:
     """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
@@ -52,7 +52,7 @@ def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Coll
     return awaited and roster.rank(rank).unseen and not stands_with_waiters(roster, graph, rank)
 
 
-def _is_held(graph: WaitGraph, rank: int, failed: FailedWays) -> bool:
+def _is_held(graph: WaitGraph, rank: int, failed: FailedQueuePairs) -> bool:
     """Whether a way between others failed, and one of its ends is in what this rank is awaited in: none would finish that."""
     ends = {end for pair in failed if pair.peer is not None for end in (pair.rank, pair.peer)}
     return rank not in ends and any(not ends.isdisjoint(wait.waiting) for wait in graph.waiting_for(rank))

@@ -30,7 +30,7 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGra
 
 _SHOWN = 3
 _SPOKEN = "no library reports it: the others say that they wait, and have written lines that it has not"
-_GAVE_UP = "no library reports it: a rank that was ended a moment before it gave up in the same call would look alike"
+_GAVE_UP = "no library reports it: a rank that was ended a moment before it gave up in the same call leaves the same evidence"
 
 
 def _evaluate(roster: Roster, graph: WaitGraph, placed: Positions, logs: LogEvents) -> Iterator[Finding]:
@@ -170,8 +170,7 @@ def _finding(
         granularity=Granularity.of_ranks(ranks),
         mechanism=Mechanism(state, "local"),
         next_steps=(
-            f"read the end of the log of {ranks_text(ranks)} and take its stack: "
-            "the report tells that it did not come, not why",
+            f"read the end of the log of {ranks_text(ranks)} and take its stack: the report says that it did not come, not why",
         ),
     )
 

@@ -133,7 +133,7 @@ def _check(connection: duckdb.DuckDBPyConnection, path: str, names: Sequence[str
     if count != rows:
         raise _Refused(f"{count} rows where {rows} were announced")
     if size is None:
-        raise _Refused("their size is not told")
+        raise _Refused("their size is not stated")
     _refuse_beyond(size)
     described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [path]).fetchall()
     there = {str(row[0]): str(row[1]) for row in described}

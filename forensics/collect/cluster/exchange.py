@@ -181,7 +181,7 @@ def _of_a_bundle(reader: FrameReader, ending: _Ending, deadline_s: float) -> tup
         why = f" within {deadline_s:.0f} s" if ending.timed_out else f"; {ending.refusal}" if ending.refusal else ""
         return Status.PARTIAL, f"{got.stored} of {got.size} bytes of its bundle came{why}"
     if not reader.is_sound:
-        return Status.PARTIAL, "its bundle was changed on the way: another digest than was sent"
+        return Status.PARTIAL, "its bundle was changed in transit: another digest than was sent"
     return Status.OK, None if got.version == forensics.__version__ else f"collected by forensics {got.version}"
 
 

@@ -58,7 +58,7 @@ def collect_files(context: Context, target: Target, sample: int) -> Iterator[Run
     """Every dump of one rank that its run has written."""
     places = dump_places(context, target)
     if not places:
-        yield Run(ID, target.rank, Status.NOT_FOUND, "no living process of the job tells where dumps are written")
+        yield Run(ID, target.rank, Status.NOT_FOUND, "no living process of the job states where dumps are written")
         return
     taken = 0
     refused: dict[str, Status] = {}

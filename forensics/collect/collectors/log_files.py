@@ -147,7 +147,7 @@ def is_stream(pattern: str) -> bool:
 def _guessed(context: Context, target: Target) -> Iterator[Run]:
     """The log of a rank without a process, where the names of the other ranks' logs say it must be."""
     if target.witness is None or not target.guessed_logs:
-        reason = "the rank has no process, and the logs of the other ranks do not tell the name of its own"
+        reason = "the rank has no process, and the logs of the other ranks do not show the name of its own"
         yield Run(ID, target.rank, Status.NOT_FOUND, reason)
         return
     missing: list[str] = []

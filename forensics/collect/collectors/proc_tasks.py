@@ -61,7 +61,7 @@ def _process(procfs: ProcFs, stat: Stat, is_child: bool, limit: int) -> dict[str
         tids = []
         errors.append(f"task: {_words(error)}")
     if len(tids) > limit:
-        errors.append(f"task: only {limit} of {len(tids)} threads were looked at")
+        errors.append(f"task: only {limit} of {len(tids)} threads were read")
     for tid in tids[:limit]:
         try:
             threads.append(_thread(procfs, stat.pid, tid, errors))

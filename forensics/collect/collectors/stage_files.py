@@ -58,7 +58,7 @@ def collect_stages(context: Context, target: Target, sample: int) -> Iterator[Ru
     witness = target.pid if target.pid is not None and target.state == "alive" else target.witness
     configured = target.environ.get(FOLDER_VARIABLE)
     if witness is None:
-        yield Run(ID, target.rank, Status.NOT_FOUND, "no living process of the job tells where stages are recorded")
+        yield Run(ID, target.rank, Status.NOT_FOUND, "no living process of the job states where stages are recorded")
         return
     try:
         seen = open_files(context.procfs, witness)

@@ -92,7 +92,7 @@ class MirroredPeers:
         worst = max(mine, key=lambda each: each.left)
         beside = f", {worst.next_best:.2%} with the next best NIC" if np.isfinite(worst.next_best) else ""
         said = (
-            f"nothing but traffic tells which NICs exchange data; queue pairs of these ranks that mirror others: {len(mine)}, "
+            f"by traffic alone which NICs exchange data; queue pairs of these ranks that mirror others: {len(mine)}, "
             f"epoch by epoch, where all but {worst.left:.2%} of the squares agree{beside}"
         )
         evidence = (*finding.evidence, Evidence(said, worst.sender.path, supports=False))

@@ -58,9 +58,9 @@ def cut(matrix: StageMatrix, gates: Gates, waits: Waiting | None = None) -> Cut 
     """Cut a window, or say why it cannot be."""
     ends = matrix.ends
     if matrix.unrecognised:
-        return f"no communication was recognised among the kernels, so that waiting looks like work: {matrix.unrecognised}"
+        return f"no communication was recognised among the kernels, so that waiting is counted as work: {matrix.unrecognised}"
     if matrix.messages:
-        return "hosts wait for messages of other ranks inside these stages, and these waits cannot be told from work"
+        return "hosts wait for messages of other ranks inside these stages, and these waits cannot be distinguished from work"
     if ends is None or len(matrix.ranks) < 2 or len(matrix.steps) < _LEAST_STEPS or not matrix.columns:
         return "fewer than two ranks or two steps, or no times"
     where, method, aligned = _by_waits(matrix, waits) or _meeting(matrix, ends, gates)

@@ -90,7 +90,7 @@ def told_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding:
     if finding.members is not Members.ONE_OF or taken.waiting < _PLAIN:
         return finding
     ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == taken.host)
-    doubt = Evidence("that it is this one of them is told by its cores only", None, supports=False)
+    doubt = Evidence("only its cores show which one of them it is", None, supports=False)
     named = replace(finding, ranks=ranks, members=Members.EACH, granularity=Granularity.HOST, confidence=Confidence.SUSPECT)
     return _contended(replace(named, evidence=(*finding.evidence, doubt)), taken)
 

@@ -96,7 +96,7 @@ class GpuErrors:
     def statement(self, rank: int) -> Evidence:
         """What the kernel log says of the GPU of a rank."""
         error = self.by_rank[rank]
-        return Evidence(f"{error.teller} tells of the GPU of rank {rank} ({error.address}): {error.meaning}", error.source)
+        return Evidence(f"{error.teller} reports of the GPU of rank {rank} ({error.address}): {error.meaning}", error.source)
 
     def refined(self, finding: Finding) -> Finding:
         """A finding about a device with the error that its driver wrote; unchanged without one."""

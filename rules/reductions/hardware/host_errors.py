@@ -34,5 +34,5 @@ def host_errors(calls: Calls) -> HostErrors:
 def _statement(host: str | None, kind: str, device: str, text: str) -> str:
     where = host or "a host"
     if kind == "reading_failed":
-        return f"nvidia-smi could not read {text} of {device} of {where}: look for an Xid of it in the kernel log"
+        return f"nvidia-smi could not read {text} of {device} of {where}: search the kernel log for an Xid of it"
     return f"the kernel of {where} reports: {text}"

@@ -48,7 +48,7 @@ class OutsideInput:
     @property
     def text(self) -> str:
         """The sentence on it."""
-        return f"rank {self.rank} waits for {self.what}: nothing tells that it is due"
+        return f"rank {self.rank} waits for {self.what}: not known to be due"
 
     @property
     def lead(self) -> str:
@@ -98,7 +98,7 @@ def messages_from_outside(
         if typed is not None and not _is_often(connection, waits):
             found[rank] = f"whether a line of input ({typed}) was due nothing tells: somebody may be about to type it"
         elif peer is not None and _hands_on(waits, stacks) and not _is_often(connection, waits):
-            found[rank] = f"whether a message was due from {peer} nothing tells: one that hands on work waits alike"
+            found[rank] = f"whether a message was due from {peer} is unknown: one that hands on work waits alike"
     return MessagesFromOutside(found)
 
 

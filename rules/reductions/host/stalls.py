@@ -143,7 +143,7 @@ class StallFindings:
         yield from self.text.waiters(stall.rank)
         yield from self.text.process(stall.rank)
         if stall.activity is not None and stall.activity.event_loop is not None:
-            alike = "its event loop sleeps: stacks show no task, and a server to which no request came looks alike"
+            alike = "its event loop sleeps: stacks show no task, and a server without requests leaves the same evidence"
             yield Evidence(alike, self.stacks[stall.rank].main[-1].source, supports=False)
 
     def _confidence(self, rank: int) -> Confidence:

@@ -37,5 +37,5 @@ def _of_path(finding: Finding, failed: re.Match[str], source: str) -> Finding:
         granularity=Granularity.LINK,
         resource=Resource(nic=nic),
         mechanism=None,
-        next_steps=(f"look at both ends, {own} and {peer}: port counters, cable, transceiver and switch port, kernel log",),
+        next_steps=(f"check both ends, {own} and {peer}: port counters, cable, transceiver and switch port, kernel log",),
     )

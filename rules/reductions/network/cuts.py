@@ -52,7 +52,7 @@ class Cut:
             anomaly=Anomaly.FAIL_SLOW,
             mechanism=Mechanism("slow_flow", "unknown"),
             impact=impact,
-            next_steps=(f"look at the switches and uplinks between {first} and {second}",),
+            next_steps=(f"check the switches and uplinks between {first} and {second}",),
         )
 
 

@@ -9,15 +9,15 @@ from forensics.rules.reductions.network.work_requests import FLUSHED, NETWORK_ST
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 
-FailedWays = NewType("FailedWays", tuple[QueuePair, ...])
+FailedQueuePairs = NewType("FailedQueuePairs", tuple[QueuePair, ...])
 """In the order of the queue pairs."""
 
 
 @reduction
-def failed_ways(roster: Roster, shim: ShimLogs, queue_pairs: QueuePairs) -> FailedWays:
+def failed_queue_pairs(roster: Roster, shim: ShimLogs, queue_pairs: QueuePairs) -> FailedQueuePairs:
     """Leave out errors that the end of another process accounts for, or may."""
     failed = (pair for pair in queue_pairs if pair.status not in (None, FLUSHED) and not _peer_gone(roster, shim, pair))
-    return FailedWays(tuple(pair for pair in failed if not _may_be_echo(roster, shim, pair)))
+    return FailedQueuePairs(tuple(pair for pair in failed if not _may_be_echo(roster, shim, pair)))
 
 
 def _peer_gone(roster: Roster, shim: ShimLogs, pair: QueuePair) -> bool:

@@ -134,7 +134,7 @@ def flow_evidence(flow: Flow) -> Iterator[Evidence]:
         yield Evidence(f"rank {flow.receiver} receives it: {counts}; {_still(end)}", end.source)
     elif flow.state in (FlowState.NOT_ACKNOWLEDGED, FlowState.RECEIVER_SIDE):
         yield Evidence(
-            f"rank {flow.receiver} left no log: the queue pair of rank {flow.sender} tells the side only", None, False
+            f"rank {flow.receiver} left no log: the queue pair of rank {flow.sender} shows the side only", None, False
         )
     else:
         yield Evidence(f"rank {flow.receiver} shows no open receive for it")

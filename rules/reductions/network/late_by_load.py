@@ -32,7 +32,7 @@ def of_load(finding: Finding, rank: int, load: float, kind: str, source: str, ha
             Evidence(f"{share}: what it works on before them is more, too", source),
         ),
         next_steps=(
-            f"look at how tokens are routed to the experts of {ranks_text(finding.ranks)}: capacity factor, balancing loss",
+            f"check how tokens are routed to the experts of {ranks_text(finding.ranks)}: capacity factor, balancing loss",
             "replacing the node does not help: the load goes with the experts",
         ),
     )

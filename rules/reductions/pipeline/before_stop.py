@@ -55,7 +55,7 @@ def before_stop(late: Lateness, roster: Roster) -> Finding:
     said = (
         f"before the job stopped rank {late.rank} arrived last in {often} (median {late.typical_ns / 1e6:.0f} ms late); {cost}"
     )
-    apart = "who came last is in a call for the shortest, on its own clock; it is told apart from why the job stands still"
+    apart = "who came last is in a call for the shortest, on its own clock; this is independent of why the job stands still"
     return Finding(
         ranks=(late.rank,),
         cause=Cause.COMPUTE_SLOW if late.on_device else Cause.UNKNOWN,

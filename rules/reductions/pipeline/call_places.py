@@ -14,7 +14,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
-from forensics.rules.reductions.pipeline.told import Told, told_of
+from forensics.rules.reductions.pipeline.recorded import Told, told_of
 from forensics.rules.reductions.steps.records import Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
 

@@ -40,7 +40,7 @@ def fitted(iteration: Iteration, inside: Sequence[Floats], like: Durations | Non
     found += [_ahead(iteration, inside, like)] if like is None or not like.in_turn else []
     best = min(found, key=lambda each: each.misfit)
     if not best.misfit <= _MISFIT:
-        raise UnknownPassesError("times inside messages do not fit together: they overlap with work in another way")
+        raise UnknownPassesError("times inside messages do not fit together: they overlap with work differently")
     return best
 
 

@@ -220,6 +220,6 @@ def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) ->
             anomaly=Anomaly.FAIL_SLOW,
             impact=Impact(round(each.excess * each.step_ns * each.steps), round(each.excess, 3), each.steps, "arrival"),
             since=roster.since(each.ranks[0], each.since_ns, "its host's realtime"),
-            next_steps=(f"look whose processes compute on the GPUs of {each.host} beside the job's, and end them",),
+            next_steps=(f"check whose processes compute on the GPUs of {each.host} beside the job's, and end them",),
             of_past=liveness.motion is Motion.STALLED,
         )

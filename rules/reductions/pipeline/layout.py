@@ -27,9 +27,9 @@ from forensics.rules.reductions.pipeline.sequences import Messages, read_message
 from forensics.rules.reductions.ranks.roster import Roster
 
 _SAMPLED_CHAINS, _SAMPLED_GROUPS = 8, 64
-_RING = Judged(Axis.CONTEXT, frozenset({Axis.CONTEXT}), "a ring of messages that goes one way")
+_RING = Judged(Axis.CONTEXT, frozenset({Axis.CONTEXT}), "a ring of messages in one direction")
 _MESH = Judged(Axis.EXPERT, frozenset({Axis.EXPERT, Axis.CONTEXT}), "messages of every rank to all others in one group call")
-_SMALL = Judged(Axis.NONE, frozenset(), "nothing but small calls: what programs tell each other", is_assumed=True)
+_SMALL = Judged(Axis.NONE, frozenset(), "only small calls: control messages of programs", is_assumed=True)
 _SEVERAL = 8
 """Small calls of a group: of fewer nothing tells what else it is for."""
 _MESSAGES = Judged(Axis.PIPELINE, frozenset({Axis.PIPELINE}), "messages between stages only")

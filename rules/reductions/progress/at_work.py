@@ -48,7 +48,7 @@ def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProc
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
         return f"it used {facts.cpu_share:.0%} of a CPU"
     if len(facts.thread_states) >= _LEAST_LOOKS and set(facts.thread_states) == {_RUNNING}:
-        return f"it was ready to run in each of {len(facts.thread_states)} looks"
+        return f"it was ready to run in each of {len(facts.thread_states)} samples"
     if wakes_often(facts, found):
         return f"it woke {facts.wakes_per_s:.0f} times a second"
     if facts.cpu_share is None and found is not None and found.main and found.main[-1].active:

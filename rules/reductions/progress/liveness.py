@@ -177,7 +177,7 @@ def _recorded(
     if len(advanced) == recorders and not frozen and advanced:
         return Motion.MOVING, f"all {len(advanced)} recorders advanced between two dumps"
     if silence is not None and pause is None and silence < LEAST_SILENCE_NS:
-        return Motion.TOO_EARLY, f"no new operation for {seconds(silence)}, and too few before to tell what gap recurs"
+        return Motion.TOO_EARLY, f"no new operation for {seconds(silence)}, and too few before it to know the usual gap"
     if silence is not None and pause is not None:
         text = f"no new operation for {seconds(silence)}; longest recurring gap {seconds(pause)}"
         if max(factor * pause, LEAST_SILENCE_NS) <= silence <= factor * before:
@@ -222,7 +222,7 @@ def _undated(connection: DuckDBPyConnection, stacks: Mapping[int, Stacks]) -> tu
     differ = [rank for (rank,) in rows_of(connection, "moments", _UNDATED) if rank in stacks and stacks[rank].communicated]
     if not differ:
         return None
-    return Motion.TOO_EARLY, f"stacks of {len(differ)} ranks show different places, and nothing tells when they were taken"
+    return Motion.TOO_EARLY, f"stacks of {len(differ)} ranks show different places, and when they were taken is unknown"
 
 
 def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]:
@@ -238,7 +238,7 @@ def _sampled(roster: Roster, stacks: Mapping[int, Stacks]) -> tuple[Motion, str]
     if any(several[rank].communicating or several[rank].in_store for rank in still):
         return Motion.STALLED, f"{len(still)} ranks stayed at the same place over all stack samples"
     if several:
-        return Motion.UNSEEN, "repeated stacks do not tell whether the job moves"
+        return Motion.UNSEEN, "repeated stacks do not show whether the job moves"
     taken = any(facts.has_stack or facts.has_recorder for facts in roster.ranks.values())
     return Motion.UNSEEN, "single capture" if taken else "neither stacks nor dumps"
 

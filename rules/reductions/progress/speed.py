@@ -160,14 +160,14 @@ def judged(series: Iterable[_Series]) -> Speed:
 
 def _decided(judgements: Sequence[Speed]) -> Speed:
     if not judgements:
-        return Speed(Pace.NOT_MEASURED, "nothing in this case tells how long a step takes")
+        return Speed(Pace.NOT_MEASURED, "the length of a step is unknown in this case")
     for pace in (Pace.SLOWER, Pace.STEADY):
         alike = [each for each in judgements if each.pace is pace]
         if 2 * len(alike) > len(judgements):
             middle = median(each.factor or 1.0 for each in alike)
             return min(alike, key=lambda each: (abs((each.factor or 1.0) - middle), each.source or ""))
     found = next((each for each in judgements if not each.was_measured), judgements[0])
-    return found if not found.was_measured else Speed(Pace.NOT_MEASURED, "records of the ranks tell different speeds", found.by)
+    return found if not found.was_measured else Speed(Pace.NOT_MEASURED, "records of the ranks disagree on the speed", found.by)
 
 
 def _of_window(window: FrontierWindow) -> _Series:

@@ -37,7 +37,7 @@ def kernel_lines(connection: DuckDBPyConnection, known: Owners) -> KernelLines:
     found: dict[int, list[Evidence]] = defaultdict(list)
     for host, pid, text, source in rows:
         if (rank := known.rank(host, pid)) is not None:
-            found[rank].append(Evidence(f"the kernel tells of rank {rank}: {text}", source))
+            found[rank].append(Evidence(f"the kernel reports of rank {rank}: {text}", source))
     return KernelLines({rank: tuple(lines) for rank, lines in found.items()})
 
 
@@ -78,7 +78,7 @@ def blocked_tasks(connection: DuckDBPyConnection, known: Owners, roster: CaseRos
 
 def _blocked(rank: int, lines: list[tuple[int, str, str]]) -> BlockedTask:
     seconds, text, source = max(lines)
-    return BlockedTask(seconds, len(lines), Evidence(f"the kernel tells of rank {rank}: {text}", source))
+    return BlockedTask(seconds, len(lines), Evidence(f"the kernel reports of rank {rank}: {text}", source))
 
 
 LostStorage = NewType("LostStorage", Mapping[str | None, tuple[Evidence, ...]])

@@ -53,8 +53,8 @@ def test_the_richest_form_stands_for_the_moment(tmp_path: Path) -> None:
     connection = case(tmp_path, files)
     assert rows(connection, "SELECT path, status, reason FROM sources ORDER BY path") == [
         ("rank0.json", "ok", None),
-        ("rank0.plain.json", "ignored", "shows the same moment as rank0.json, which tells more"),
-        ("rank0.txt", "ignored", "shows the same moment as rank0.json, which tells more"),
+        ("rank0.plain.json", "ignored", "shows the same moment as rank0.json, which holds more"),
+        ("rank0.txt", "ignored", "shows the same moment as rank0.json, which holds more"),
     ]
     assert moments(connection) == [(0, 3, None, True)]
 

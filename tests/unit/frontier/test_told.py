@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forensics.rules.reductions.frontier.told import long_stage_of
+from forensics.rules.reductions.frontier.long_stages import long_stage_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from tests.unit.frontier.jobs import job
 

@@ -66,7 +66,7 @@ def test_a_hash_that_was_cut_is_told_by_a_whole_one(log: Result) -> None:
     assert {row["communicator"] for row in cut} == {"nccl:megatrace-8f43af171eaf0cb2"}
     alone = read_lines(line(123456, -8123456789012345678, kind="ReduceScatter", count=25165824))
     assert alone.rows("operations")[0]["communicator"] is None
-    assert coverage(alone) == ("partial", "1 of 1 lines do not tell their communicator")
+    assert coverage(alone) == ("partial", "1 of 1 lines do not state their communicator")
 
 
 def test_a_cut_hash_that_fits_two_is_nobodys() -> None:
@@ -86,7 +86,7 @@ def test_a_number_that_was_cut_is_unknown() -> None:
 def test_logs_without_groups() -> None:
     log = sample("megatrace_log/handmade_without_groups_rank_0.log")
     assert {row["communicator"] for row in log.rows("operations")} == {None}
-    assert coverage(log) == ("partial", "4 of 4 lines do not tell their communicator")
+    assert coverage(log) == ("partial", "4 of 4 lines do not state their communicator")
 
 
 def test_launches_without_a_line_are_counted(log: Result) -> None:

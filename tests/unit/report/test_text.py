@@ -185,7 +185,7 @@ def test_a_hang_without_suspects_names_nobody() -> None:
 
 
 def test_independent_faults_come_as_blocks_before_alternatives() -> None:
-    other = replace(FILE_SYSTEM, fault=2, next_steps=("look at the mount",))
+    other = replace(FILE_SYSTEM, fault=2, next_steps=("check the mount",))
     report = whole(replace(HANG, suspects=(DATALOADER, other, FILE_SYSTEM)))
     assert report.splitlines()[3] == "  independent of it: fault 2, below"
     assert report.index("COVERAGE") < report.index("FAULT 2  host gpu-017") < report.index("ALTERNATIVES")

@@ -304,7 +304,7 @@ def test_a_receiver_without_a_log_that_may_wait_for_others_is_no_root(others: tu
 def test_a_side_is_said_as_a_side() -> None:
     first = silent(0, 1)
     texts = [each.statement for each in (*flow_evidence(first), *idle_evidence(first))]
-    assert texts[1] == "rank 1 left no log: the queue pair of rank 0 tells the side only"
+    assert texts[1] == "rank 1 left no log: the queue pair of rank 0 shows the side only"
     assert texts[2] == "the NIC of rank 0 is idle for it: no request in flight on its queue pairs"
     assert not list(idle_evidence(flow(0, 1, FlowState.NO_CREDIT)))
 

@@ -9,7 +9,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Members, Outcome
 from forensics.rules.engine import supply_of
-from forensics.rules.reductions.network.failed_ways import FailedWays
+from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
 from forensics.rules.reductions.network.work_requests import QueuePair
 from forensics.rules.telemetry.rank_silent import RULE
 from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
@@ -189,5 +189,5 @@ def test_a_way_of_others_that_failed_in_the_same_call_accounts_for_the_wait(
     supply = supply_of(open_case([loose(job, tmp_path, ranks=(0, 1, 3))]))
     rank, peer = ends
     failed = QueuePair(rank, "mlx5_0/7", "mlx5_0", 1, peer, None, 2, SECOND, 12, 129, 0, "log")
-    found = list(supply.call(RULE.evaluate, {FailedWays: FailedWays((failed,))}))
+    found = list(supply.call(RULE.evaluate, {FailedQueuePairs: FailedQueuePairs((failed,))}))
     assert bool(found) is is_named

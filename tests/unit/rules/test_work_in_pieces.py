@@ -40,5 +40,5 @@ def test_one_that_polls_or_waits_for_a_lock_holds_up_the_others(tmp_path: Path, 
 
 
 def test_a_rank_that_is_always_ready_to_run_is_at_work_also_on_a_host_short_of_cpu(tmp_path: Path) -> None:
-    """It may loop for ever or work: nothing tells how long the others have waited, as without a busy host."""
+    """It may loop for ever or work: waiting time of the others unknown, as without a busy host."""
     assert outcome_of(tmp_path, 400, None, "R") == (Outcome.INCONCLUSIVE, set())
