@@ -24,7 +24,7 @@ class ClockReading:
     """The clocks of this host, read together (ns); no clock was read further than `bound_ns` from another.
 
     `counter` is the CPU counter in its own ticks, `counter_kind` is `tsc` or `cntvct`; both are None where it cannot be
-    read. `native` tells whether the library read them or Python did.
+    read. `native` shows whether the library read them or Python did.
     """
 
     realtime_ns: int

@@ -57,7 +57,7 @@ def withheld(progress: Progress, finding: Finding, observed: Observed, late: Col
     if finding.by_design:
         return finding.by_design
     if finding.anomaly is Anomaly.FAIL_SLOW:
-        # What ended steps cost stays true when nothing tells whether the job goes on.
+        # What ended steps cost stays true when nothing shows whether the job goes on.
         still = motion.motion is Motion.STALLED and not finding.of_past
         return f"what is slow in a job that stands still is another question: {motion.reason}" if still else None
     if finding.belief is Belief.DIRECT_RECORD:

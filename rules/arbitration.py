@@ -119,9 +119,9 @@ def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
         return False
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
     alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state
-    told_apart = bool(better.families - each.families) and not better.contradictions
+    distinguished = bool(better.families - each.families) and not better.contradictions
     of_others = {atom for atom in each.explains if atom[1] not in open_.ranks}
-    return bool(slow and alike and told_apart and better.explains) and of_others <= better.explains
+    return bool(slow and alike and distinguished and better.explains) and of_others <= better.explains
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
@@ -177,17 +177,17 @@ def _joined(first: Finding, second: Finding) -> Finding:
 def _merge_same_cause(findings: Iterable[Finding]) -> list[Explained]:
     """Findings of different rules that agree on ranks and cause become one, with all rules named.
 
-    That ranks are slow, and not by what, is agreed with by each finding that tells the cause.
+    That ranks are slow, and not by what, is agreed with by each finding that shows the cause.
     """
     merged: dict[tuple[object, ...], Explained] = {}
-    told: dict[tuple[object, ...], Cause] = {}
+    stated: dict[tuple[object, ...], Cause] = {}
     ordered = sorted(findings, key=_merge_order)
     for finding in ordered:
         if finding.cause is not Cause.UNKNOWN:
-            told.setdefault((finding.ranks, finding.members, finding.anomaly), finding.cause)
+            stated.setdefault((finding.ranks, finding.members, finding.anomaly), finding.cause)
     for finding in sorted(ordered, key=lambda each: each.cause is Cause.UNKNOWN):
         slow = finding.ranks and finding.anomaly is Anomaly.FAIL_SLOW and finding.cause is Cause.UNKNOWN
-        cause = told.get((finding.ranks, finding.members, finding.anomaly), finding.cause) if slow else finding.cause
+        cause = stated.get((finding.ranks, finding.members, finding.anomaly), finding.cause) if slow else finding.cause
         key = (finding.ranks, cause)
         merged[key] = _both(*merged[key], finding) if key in merged else (finding, (finding.rule,))
     return list(merged.values())
@@ -243,9 +243,9 @@ def _leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
 
 def _names_one_of(best: Finding, found: Finding) -> bool:
     """Whether the other finding says that one of several ranks is to blame, and this one names some of these, and not all."""
-    told, open_ = set(best.ranks), set(found.ranks)
+    stated, open_ = set(best.ranks), set(found.ranks)
     is_open = found.members is Members.ONE_OF and best.members is Members.EACH
-    return is_open and not told.isdisjoint(open_) and not open_ <= told
+    return is_open and not stated.isdisjoint(open_) and not open_ <= stated
 
 
 def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:

@@ -34,7 +34,7 @@ class Comparison:
 
 def comparison(cleared: Cleared, own: OwnWork, seen: Seen) -> Comparison:
     """The first comparison of all ranks that would have shown a slow one."""
-    told = next((f"{what} ({code})" for code, what in _COMPARE.items() if code in cleared), None)
-    if told is None and not own.found and seen.all_in(own.compared):
-        told = "ranks with the same work need as long for it in every step"
-    return Comparison(told)
+    stated = next((f"{what} ({code})" for code, what in _COMPARE.items() if code in cleared), None)
+    if stated is None and not own.found and seen.all_in(own.compared):
+        stated = "ranks with the same work need as long for it in every step"
+    return Comparison(stated)

@@ -18,7 +18,7 @@ _PEERS = """
 SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
 FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
 """
-# Transfers that the other end did not answer, of one host with one address: nothing tells which end, or what is between.
+# Transfers that the other end did not answer, of one host with one address: nothing shows which end, or what is between.
 _ONE_LINK = """
 SELECT host, regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer,
     count(*) FILTER (regexp_matches(subject, 'status=1[23]\\b')) AS silent,

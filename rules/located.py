@@ -41,7 +41,7 @@ _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 def located(
     judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores, times: CoreTimes
 ) -> tuple[Suspect, ...]:
-    """The suspects, with what their calls tell of the place; what a suspect's own evidence told already is kept."""
+    """The suspects, with what their calls tell of the place; what a suspect's own evidence stated already is kept."""
     members = {group.label: group.members for group in groups}
     return tuple(
         replace(

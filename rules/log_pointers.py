@@ -1,6 +1,6 @@
 """Where somebody on call looks first when nobody can be named, by what logs tell: who was lost, ended, raised or gave up.
 
-A launcher that was told to stop its ranks, and an error of the one rank whose log is here, say where to go on, and accuse
+A launcher that was stated to stop its ranks, and an error of the one rank whose log is here, say where to go on, and accuse
 nobody: all ranks may have raised it.
 """
 
@@ -42,7 +42,7 @@ _REPLIES = """
 SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
 WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
 """
-# The first exception of each log of which nothing tells the rank.
+# The first exception of each log of which nothing shows the rank.
 _FIRST_RAISED = """
 SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
 WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
@@ -55,7 +55,7 @@ SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator))
 WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
 """
 LEAST_ALIKE = 3
-# Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are told with their ends.
+# Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are stated with their ends.
 _KILLED = """
 SELECT subject, min(source) FROM logged_event
 WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod') GROUP BY ALL ORDER BY ALL
@@ -99,7 +99,7 @@ def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One pod that ended by an error or for its memory, or was evicted, and of which nothing tells the ranks."""
+    """One pod that ended by an error or for its memory, or was evicted, and of which nothing shows the ranks."""
     ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
     evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
     # Why a pod was evicted is outside of the job: those that ended by an error ended with it.

@@ -118,7 +118,7 @@ def _result_differs(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _works_longer(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank that takes longer for a part of its steps than all others, which take alike: nothing tells that they wait."""
+    """One rank that takes longer for a part of its steps than all others, which take alike: nothing shows that they wait."""
     by_kind: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
     for kind, *worked in rows_of(connection, "log_stage_times", _WORKED):
         by_kind[kind].append((worked[0], worked[1], worked[2]))

@@ -56,7 +56,7 @@ _BUSY = 0.1
 
 
 _LONG_STEP = "FX175"
-"""The rule that tells which rank held up a long step."""
+"""The rule that shows which rank held up a long step."""
 
 
 NOT_COMPARED = "a rank that was slow before would not show: nothing here compares all ranks"
@@ -64,7 +64,7 @@ NOT_COMPARED = "a rank that was slow before would not show: nothing here compare
 
 
 def speed_of_sound(found: Speed, times: StepTimes, compared: Comparison, cleared: Cleared) -> Speed:
-    """The speed, also by a few steps that are alike where a slow rank would have been told from the others, and a long step."""
+    """The speed, also by a few steps that are alike where a slow rank would stand out from the others, and a long step."""
     few = of_few_steps(times) if not found.was_measured and compared.by is not None and _LONG_STEP in cleared else None
     return few or found
 
@@ -195,7 +195,7 @@ def _below_their_lines(rates: LinkRates, uses: LineUses) -> Iterator[str]:
     lines = {capture.rank: capture.line_rate for capture in rates.captures}
     moved: dict[tuple[int, bool], float] = defaultdict(float)
     for link in rates.nics:
-        moved[link.told_by, link.told_by == link.sender] += link.rate
+        moved[link.shown_by, link.shown_by == link.sender] += link.rate
     parts = [rate / line for (rank, _), rate in moved.items() if (line := lines.get(rank))]
     if len(parts) >= _LEAST_LINES and max(parts) < OF_LINE:
         reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"

@@ -168,12 +168,12 @@ def _verify(folder: str, manifest: Manifest, digests: Mapping[str, str | None], 
 
 def _stood_for(section: Artefact, described: Described, file: str) -> Artefact:
     """The artefact that a section stands for, with what the section says of it where no manifest does."""
-    told = section.rank_method == "manifest" or described.rank is None or described.rank_from == "content"
+    stated = section.rank_method == "manifest" or described.rank is None or described.rank_from == "content"
     return replace(
         section,
         host=section.host or described.host,
-        rank=section.rank if told else described.rank,
-        rank_method=section.rank_method if told else described.rank_from,
+        rank=section.rank if stated else described.rank,
+        rank_method=section.rank_method if stated else described.rank_from,
         pid=section.pid if section.pid is not None else described.pid,
         sample=section.sample if section.sample is not None else described.sample,
         captured_ns=section.captured_ns if section.captured_ns is not None else described.captured_ns,

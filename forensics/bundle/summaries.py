@@ -196,19 +196,19 @@ def described(text: bytes, number: int = 0) -> Described:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
         found = None
-    told = found if isinstance(found, dict) else {}
-    path, digest, host = (told.get(key) for key in ("path", "sha256", "host"))
+    stated = found if isinstance(found, dict) else {}
+    path, digest, host = (stated.get(key) for key in ("path", "sha256", "host"))
     is_path = isinstance(path, str) and len(path) < 512 and _PATH.fullmatch(path)
     return Described(
         path=str(path) if is_path else f"section-{number}",
-        stored_bytes=_count(told.get("bytes")) or 0,
+        stored_bytes=_count(stated.get("bytes")) or 0,
         sha256=digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None,
         host=host if isinstance(host, str) and 0 < len(host) < 256 else None,
-        rank=_count(told.get("rank"), 31),
-        rank_from=str(told.get("rank_from", _RANK_FROM[0])) if told.get("rank_from") in _RANK_FROM else _RANK_FROM[0],
-        pid=_count(told.get("pid"), 31),
-        sample=_count(told.get("sample"), 31),
-        captured_ns=_count(told.get("captured_ns")),
+        rank=_count(stated.get("rank"), 31),
+        rank_from=str(stated.get("rank_from", _RANK_FROM[0])) if stated.get("rank_from") in _RANK_FROM else _RANK_FROM[0],
+        pid=_count(stated.get("pid"), 31),
+        sample=_count(stated.get("sample"), 31),
+        captured_ns=_count(stated.get("captured_ns")),
     )
 
 

@@ -68,9 +68,9 @@ def align(connection: DuckDBPyConnection) -> None:
 
 def _places(group: _Group, method: str, ranks: tuple[int, ...]) -> Sequence[int]:
     """Places of ranks in their group: one of which some members are not known has gaps, where its ranks say their places."""
-    told = [group.places[rank] for rank in ranks if rank in group.places]
-    is_known = method == "peers" and len(set(told)) == len(ranks)
-    return told if is_known else range(len(ranks))
+    stated = [group.places[rank] for rank in ranks if rank in group.places]
+    is_known = method == "peers" and len(set(stated)) == len(ranks)
+    return stated if is_known else range(len(ranks))
 
 
 def _store(
@@ -166,13 +166,13 @@ def _add_views(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Gr
 
 def _add_logged(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _Group]) -> None:
     """Add what shim logs say of NCCL communicators; their label is the name of the group."""
-    for told in logged_groups(connection, configured_world_size(connection)):
-        group = groups.setdefault((told.communicator, "nccl"), _Group(told.communicator, "nccl"))
-        for rank in told.seen:
+    for stated in logged_groups(connection, configured_world_size(connection)):
+        group = groups.setdefault((stated.communicator, "nccl"), _Group(stated.communicator, "nccl"))
+        for rank in stated.seen:
             group.users.setdefault(rank, None)
-        group.places |= told.places
-        if told.members:
-            group.reported.add(told.members)
+        group.places |= stated.places
+        if stated.members:
+            group.reported.add(stated.members)
 
 
 def _names_with_several_backends(groups: list[_Group]) -> frozenset[str]:
@@ -220,7 +220,7 @@ class LoggedGroup:
 def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> list[LoggedGroup]:
     """All communicators of two or more that a log tells of, in label order.
 
-    The members are known when every place of the group has told its rank, or when the group is as large as the job and each
+    The members are known when every place of the group has stated its rank, or when the group is as large as the job and each
     known place is the rank itself. A place that two ranks claim makes the group unknown.
     """
     rows = rows_of(connection, "communicator_states", _STATES)

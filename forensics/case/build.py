@@ -218,10 +218,10 @@ def _is_a_process(artefact: Artefact, reading: Reading) -> bool:
         return False
     if artefact.rank in _pids(reading):
         return True
-    return not artefact.has_stated_rank and (len(_mains(reading)) > 1 or bool(_told(reading) - {artefact.rank}))
+    return not artefact.has_stated_rank and (len(_mains(reading)) > 1 or bool(_stated(reading) - {artefact.rank}))
 
 
-def _told(reading: Reading) -> set[int]:
+def _stated(reading: Reading) -> set[int]:
     """Ranks that stacks say they are of, by headings or by what their processes are called."""
     columns = (batch.columns.get("rank", ()) for batch in reading.batches if batch.table == "stacks")
     return {int(rank) for column in columns for rank in column if rank is not None}

@@ -65,7 +65,7 @@ class _Content:
 _contents: WeakKeyDictionary[Connection, _Content] = WeakKeyDictionary()
 """Of cases that are only read at the moment: asked once, not by every query that may be saved."""
 _KIND_COLUMNS = {"device_events": "kind", "log_events": "kind", "sources": "kind", "operations": "kind", "job_config": "key"}
-"""The column that tells what kind a row of these tables is of."""
+"""The column that shows what kind a row of these tables is of."""
 
 
 def new_case(path: Path | None = None, expected_bytes: int = 0) -> Connection:

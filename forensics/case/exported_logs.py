@@ -156,7 +156,7 @@ def _in_order(records: Sequence[Record]) -> Sequence[Record]:
 
 
 def _written(records: Sequence[Record]) -> bytes:
-    """The lines, with what tells who wrote them in front where several did."""
+    """The lines, with what shows who wrote them in front where several did."""
     pods, hosts = ({getattr(record, name) for record in records} for name in ("pod", "host"))
     lines = (line for record in records for line in _lines(record, len(pods) > 1, len(hosts) > 1))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")

@@ -15,7 +15,7 @@ from forensics.case.call_store import calls_table
 from forensics.case.database import Connection
 from forensics.vocabulary import GUESSED
 
-# What a process writes of itself tells its rank; what it reports of others does not.
+# What a process writes of itself shows its rank; what it reports of others does not.
 _RANKS = f"""
 SELECT path, rank FROM sources WHERE rank IS NOT NULL AND rank_method IS DISTINCT FROM '{GUESSED}'
 UNION SELECT s.path, t.rank FROM sources s JOIN (

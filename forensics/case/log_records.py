@@ -69,7 +69,7 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
     inner = parsed(text) if text[:2] == '{"' else None
     logged = record_of(inner) if isinstance(inner, dict) else None
     raised = "\n".join(found for name in _TRACEBACKS if (found := _first(flat, (name,))) and "\n" in found)
-    told = Record(
+    stated = Record(
         text=f"{text}\n{raised}" if raised and raised not in text else text,
         pod=_name(flat, _PODS),
         container=_name(flat, _CONTAINERS),
@@ -78,7 +78,11 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
         rank=_rank(flat),
         **when(_first(flat, TIMES, str | int | float)),
     )
-    return told if logged is None else replace(told, text=logged.text, rank=logged.rank if told.rank is None else told.rank)
+    return (
+        stated
+        if logged is None
+        else replace(stated, text=logged.text, rank=logged.rank if stated.rank is None else stated.rank)
+    )
 
 
 def _objects(value: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """Calls of shim logs as dumps would have them: which of them are surely not complete, from both ends.
 
 A shim log is a history of library calls, not a dump: that a call returned says that the operation was enqueued. Completion is
-told by its profiler hook only, and only of operations that cross hosts. What follows from all logs together is said here:
+shown by its profiler hook only, and only of operations that cross hosts. What follows from all logs together is said here:
 an operation that some member of its communicator has not entered is pending on those that have, one of which some member's
 network part is under way is not complete, one in which members made different calls is not either, unless a later one of theirs
 is known to be, and what everybody entered is taken for complete where nothing says otherwise.

@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What tells when a capture was taken: a time, a number that was given with a proof, the round that its date belongs to.
+    """What shows when a capture was taken: a time, a number that was given with a proof, the round that its date belongs to.
 
     `is_named` says that the number is the order of times in the names of files.
     """

@@ -86,16 +86,16 @@ def _text(name: bytes) -> str:
 
 
 def _part(artefact: Artefact, span: _Span, content: bytes) -> Artefact:
-    told = origin(span.name)
+    stated = origin(span.name)
     return Artefact(
         path=f"{artefact.path}/{span.name}",
         stored_bytes=len(content),
         open=partial(BytesIO, content),
-        host=told.host,
-        rank=told.rank,
-        rank_method=told.rank_method,
-        pid=told.pid,
-        is_child=told.is_child,
-        sample=told.sample,
+        host=stated.host,
+        rank=stated.rank,
+        rank_method=stated.rank_method,
+        pid=stated.pid,
+        is_child=stated.is_child,
+        sample=stated.sample,
         modified_ns=artefact.modified_ns,
     )

@@ -17,7 +17,7 @@ _EACH = """
 SELECT DISTINCT try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.per_node'
 UNION SELECT DISTINCT per_node FROM process_ranks WHERE per_node IS NOT NULL
 """
-# What other processes say of a rank, in the log of one host, tells nothing of where it is.
+# What other processes say of a rank, in the log of one host, shows nothing of where it is.
 _KNOWN = f"""
 SELECT host, rank FROM process_ranks WHERE host IS NOT NULL AND rank IS NOT NULL
 UNION SELECT host, rank FROM sources WHERE kind IN ('training_log', 'nccl_log') AND host IS NOT NULL AND rank IS NOT NULL

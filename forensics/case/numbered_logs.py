@@ -85,6 +85,6 @@ def _families(logs: Sequence[tuple[int, str]]) -> Iterable[Mapping[int, int]]:
 
 def _are_ranks(known: Mapping[int, Sequence[int]]) -> bool:
     """Whether the numbers are those of ranks: all from 0 up, and each log that states a rank states this one alone."""
-    told = {number: ranks for number, ranks in known.items() if ranks}
+    reported = {number: ranks for number, ranks in known.items() if ranks}
     dense = {*known} == {*range(len(known))}
-    return dense and len(told) >= _LEAST_STATED and all([*ranks] == [number] for number, ranks in told.items())
+    return dense and len(reported) >= _LEAST_STATED and all([*ranks] == [number] for number, ranks in reported.items())

@@ -60,7 +60,7 @@ class _Collection:
 
 
 def leave_out_other_runs(connection: Connection) -> None:
-    """Take the rows of all runs but the newest out of the case, or those of all where nothing tells which is the newest."""
+    """Take the rows of all runs but the newest out of the case, or those of all where nothing shows which is the newest."""
     rows = connection.execute(_PROCESSES).fetchall()
     roots = [path.removesuffix("bundle.json") for (path,) in connection.execute(_ROOTS).fetchall()]
     are_bundles = len(roots) > 1

@@ -53,7 +53,7 @@ class _Moment:
 
     @property
     def is_proven(self) -> bool:
-        """Whether more than the date of a file tells when it was."""
+        """Whether more than the date of a file shows when it was."""
         return self.time_ns is not None or self.number is not None
 
     @property
@@ -162,7 +162,7 @@ def _known_processes(connection: Connection) -> Mapping[int, frozenset[int]]:
 
 
 def _processes(captures: Sequence[StackCapture]) -> list[list[StackCapture]]:
-    """Captures by process: each child of a rank, and all that is no child, for not every form tells the number."""
+    """Captures by process: each child of a rank, and all that is no child, for not every form shows the number."""
     found: dict[tuple[int, bool, int], list[StackCapture]] = defaultdict(list)
     for item in captures:
         is_child, pid = item.process

@@ -65,7 +65,7 @@ CREATE TABLE ranks (
     exit_code INTEGER               -- exit code of the process, when known
 );
 
--- table: What tells which rank a process is, besides what is its own: commands, launchers, environments, NCCL.
+-- table: What shows which rank a process is, besides what is its own: commands, launchers, environments, NCCL.
 CREATE TABLE process_ranks (
     source_id BIGINT,               -- artefact
     locator VARCHAR,                -- line=number
@@ -221,7 +221,7 @@ CREATE TABLE chunk_states (
     channel INTEGER,                -- channel
     peer INTEGER,                   -- peer rank
     direction VARCHAR,              -- send or recv
-    pair_number BIGINT,             -- of a message: number of the call with this peer in this direction; null where not told
+    pair_number BIGINT,             -- of a message: number of the call with this peer in this direction; null where not stated
     total BIGINT,                   -- chunks of the flow
     posted BIGINT,                  -- posted
     gpu_ready BIGINT,               -- handed over by the GPU
@@ -277,7 +277,7 @@ CREATE TABLE communicator_events (
     entered_ns BIGINT,              -- entered
     returned_ns BIGINT,             -- returned; null while inside
     result INTEGER,                 -- ncclResult_t; null while inside
-    error INTEGER                   -- async_error: the ncclResult_t it told
+    error INTEGER                   -- async_error: the ncclResult_t it stated
 );
 
 -- table: Queue pair to peer map.
@@ -337,10 +337,10 @@ CREATE TABLE captures (
     epoch_ns BIGINT,                -- epoch length
     unit VARCHAR,                   -- unit of the values
     clock VARCHAR,                  -- clock of the first epoch
-    first_epoch BIGINT,             -- first epoch that was captured; null when not told
-    epochs BIGINT,                  -- epochs that were captured: those in no run and not lost had no bytes; null when not told
+    first_epoch BIGINT,             -- first epoch that was captured; null when not stated
+    epochs BIGINT,                  -- epochs that were captured: those in no run and not lost had no bytes; null when not stated
     lost VARCHAR,                   -- lost ranges (first epoch, epochs) as JSON
-    line_bytes_per_s BIGINT         -- what the line of the NIC can move in bytes per second; null when not told
+    line_bytes_per_s BIGINT         -- what the line of the NIC can move in bytes per second; null when not stated
 );
 
 -- table: Runs of bytes per queue pair; a view unrolls them.
@@ -510,11 +510,11 @@ CREATE TABLE log_positions (
     pid BIGINT,                     -- process, as the line names it
     rank INTEGER,                   -- global rank; null when the log does not tell
     group_rank INTEGER,             -- rank within the communicator
-    size INTEGER,                   -- members of the communicator, when told
+    size INTEGER,                   -- members of the communicator, when stated
     origin VARCHAR NOT NULL,        -- watchdog (torch), nccl (NCCL INFO lines), or a report of who came: desync, horovod, barrier, analysis, hccl, milestone
     communicator VARCHAR,           -- name of the process group, or commId; equal on all members
     init VARCHAR,                   -- nccl: started, complete, destroyed or aborted; null for the watchdog
-    enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount, report: 1 came, 0 did not; -1 none, null not told
+    enqueued BIGINT,                -- watchdog: last enqueued work, nccl: highest opCount, report: 1 came, 0 did not; -1 none, null not stated
     started BIGINT,                 -- watchdog: last started work
     completed BIGINT,               -- watchdog: last completed work; null for nccl, whose lines tell the call only
     timed_out BIGINT,               -- watchdog: the work it gave up on
@@ -612,7 +612,7 @@ CREATE TABLE ras_reports (
     nccl_version VARCHAR,           -- version of NCCL
     communicators INTEGER,          -- communicators that the report counts; the text form names only those with a finding
     gpus INTEGER,                   -- GPUs of the job as the report counts them; text only
-    timeouts INTEGER                -- communication timeouts while the answer was gathered; null when not told
+    timeouts INTEGER                -- communication timeouts while the answer was gathered; null when not stated
 );
 
 -- table: What NCCL RAS says of one rank of one communicator, by kind of collective; point-to-point calls and replays of a captured graph are not counted.
@@ -630,8 +630,8 @@ CREATE TABLE ras_ranks (
     pid BIGINT,                     -- process, as it numbers itself
     device INTEGER,                 -- NVML index of its GPU
     kind VARCHAR,                   -- all_reduce, ...; collective for the sum of all kinds (NCCL 2.24 and 2.25); null for none
-    launched BIGINT,                -- collectives of this kind launched so far; null when not told
-    status VARCHAR,                 -- running, init, init_failed, finalize, abort, nocomm, unresponsive or dead; null when not told
+    launched BIGINT,                -- collectives of this kind launched so far; null when not stated
+    status VARCHAR,                 -- running, init, init_failed, finalize, abort, nocomm, unresponsive or dead; null when not stated
     init_state INTEGER,             -- result code of the initialisation (0 done, 7 in progress)
     async_error INTEGER             -- asynchronous result code (0 none)
 );

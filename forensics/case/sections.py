@@ -69,8 +69,8 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     content = _content(artefact)
     head = content[:SNIFF_BYTES] or artefact.begin(SNIFF_BYTES)
     if (lines := _from_export(artefact, head)) is not None:
-        told = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
-        return told, lines if len(lines) <= MOST_BYTES else b""
+        stated = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
+        return stated, lines if len(lines) <= MOST_BYTES else b""
     plain = _from_utf16(artefact, head)
     if plain is None:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
@@ -79,8 +79,8 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     plain = evened(without_mentions(unescaped(plain))) if len(plain) <= MOST_BYTES else plain
     if plain == content:
         return artefact, content
-    told = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))
-    return told, plain if len(plain) <= MOST_BYTES else b""
+    stated = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))
+    return stated, plain if len(plain) <= MOST_BYTES else b""
 
 
 def _from_export(artefact: Artefact, head: bytes) -> bytes | None:

@@ -124,7 +124,7 @@ UPDATE log_events SET rank = p.rank FROM (
 WHERE log_events.rank IS NULL AND kind IN ('oom_kill', 'process_exit')
     AND regexp_extract(subject, 'pod=([a-z0-9][a-z0-9.-]*)', 1) = p.host
 """
-# gdb tells the process in its threads only, so that the rank is that of the stacks beside the kernels.
+# gdb shows the process in its threads only, so that the rank is that of the stacks beside the kernels.
 _KERNEL_SOURCES = """
 UPDATE device_kernels SET rank = s.rank FROM sources s
 WHERE s.source_id = device_kernels.source_id AND device_kernels.rank IS NULL AND device_kernels.pid IS NULL

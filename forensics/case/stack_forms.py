@@ -25,7 +25,7 @@ class ThreadForm:
     path: Path
 
     def is_same_thread(self, other: ThreadForm) -> bool:
-        """By role, by number, else by title; threads without either cannot be told apart."""
+        """By role, by number, else by title; threads without either cannot be distinguished."""
         if self.is_main or other.is_main:
             return self.is_main and other.is_main
         if self.number is not None and other.number is not None:

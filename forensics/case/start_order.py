@@ -2,7 +2,7 @@
 
 Launchers start the ranks of a host one after the other, some with the number within the host in the command, and count hosts
 that are called alike by their numbers, so that the order is mostly right; it is a guess, and said to be one. Who is meant is
-told by the process, which the verdict names too.
+shown by the process, which the verdict names too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FROM stacks k JOIN sources s USING (source_id)
 WHERE k.pid IS NOT NULL AND k.is_main AND k.is_child IS DISTINCT FROM true
 GROUP BY ALL ORDER BY ALL
 """
-# A main thread that waits at the end for the others has left its script: what these run tells which script it was.
+# A main thread that waits at the end for the others has left its script: what these run shows which script it was.
 _LEAVING = re.compile(r"_shutdown\n(?:.*/)?threading\.py")
 _RUN_BY_THREADS = """
 SELECT DISTINCT k.pid, coalesce(k.host, s.host), f.filename FROM stacks k JOIN sources s USING (source_id)
@@ -60,7 +60,7 @@ def number_by_start(connection: Connection) -> None:
     places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
     chosen = _peers(_with_script(connection, connection.execute(_PROCESSES).fetchall()), places)
     if not stated_world_sizes(connection) <= {len(chosen)}:
-        return  # others are missing, and nothing tells which
+        return  # others are missing, and nothing shows which
     rows: list[tuple[object, ...]] = [
         (source, rank, host, pid, GUESSED) for rank, (pid, host, _, source, _) in enumerate(chosen)
     ]

@@ -24,7 +24,7 @@ def nic_sample(
     """Record the counters of InfiniBand and RoCE ports of this host, again and again, with little cost.
 
     Only what changed is written. Counters tell how much a port moved and what went wrong on it, not between whom, and no gap
-    shorter than the interval: which NIC slows a collective down is told by NIC epochs. Ends on Ctrl-C or SIGTERM.
+    shorter than the interval: which NIC slows a collective down is shown by NIC epochs. Ends on Ctrl-C or SIGTERM.
 
     Example: forensics nic-sample -o /tmp/$(hostname).jsonl --interval 0.1 & then forensics diagnose /tmp/*.jsonl bundle.tar
     """

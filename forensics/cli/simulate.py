@@ -50,7 +50,7 @@ def simulate(
 ) -> None:
     """Simulate a training job with a fault, and write the bundle that it would leave behind.
 
-    The physics of the job decide what every rank shows; nothing in the bundle tells the fault. The same seed gives the same
+    The physics of the job decide what every rank shows; nothing in the bundle shows the fault. The same seed gives the same
     bytes, another one other names, positions and noise.
 
     Example: forensics simulate --job mycroft --fault nic-down@node1.gpu1 --seed 7 -o bundle.tar --truth truth.json

@@ -52,9 +52,9 @@ def watch(
     from forensics.collect.session import Options
     from forensics.collect.target import Settings as Taken
     from forensics.watch.host import Host
-    from forensics.watch.looks import Means
     from forensics.watch.loop import Settings
     from forensics.watch.loop import watch as events
+    from forensics.watch.readings import Means
     from forensics.watch.rhythm import Limits
 
     _prepare(into)

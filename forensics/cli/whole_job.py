@@ -1,4 +1,4 @@
-"""`forensics collect` on all hosts of a job: how the command is told to them, and what a person is told of them."""
+"""`forensics collect` on all hosts of a job: how the command is stated to them, and what a person is known of them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def collect_from(places: Places, there: There, options: Options, pace: Pace) -> 
 
 
 def _command(there: There, options: Options, slurm: str) -> list[str]:
-    """The same collection, told to another host; `{number}` is replaced for each."""
+    """The same collection, stated to another host; `{number}` is replaced for each."""
     import shlex
 
     from forensics.collect.cluster.exchange import NUMBER

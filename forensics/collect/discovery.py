@@ -149,7 +149,7 @@ def _is_launcher(candidate: Candidate, below: Sequence[Candidate]) -> bool:
 
 
 def _resolve(stats: Mapping[int, Stat], group: Sequence[Candidate], job: JobId) -> Discovery:
-    """One process for each rank of a job: orphans set aside, collisions decided and told."""
+    """One process for each rank of a job: orphans set aside, collisions decided and stated."""
     orphaned = {one.trainer.pid for one in group if _is_orphan(stats, one, group)}
     by_rank: dict[int, list[Candidate]] = {}
     for candidate in sorted(group, key=_preference):

@@ -30,7 +30,7 @@ _MOST_SECTIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class MappedNccl:
-    """An NCCL that a process has mapped: the file it is in, and its version, None where it cannot be told."""
+    """An NCCL that a process has mapped: the file it is in, and its version, None where it cannot be known."""
 
     name: str
     version: Version | None

@@ -61,7 +61,7 @@ class Options:
 
 
 Observer = Callable[[int, int], None]
-"""Told how many of how many tasks are done."""
+"""Stated how many of how many tasks are done."""
 
 
 def collect(options: Options, observe: Observer = lambda done, total: None) -> Summary:

@@ -65,7 +65,7 @@ def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
     alone = len(pids) == 1 and any(one.claim is not None and one.claim.local_rank is not None for one in found.ranks)
     if alone or any(len(parents) != 1 for parents in above.values()) or len(owners) != len(found.ranks):
         return found
-    told = [
+    stated = [
         FoundRank(
             owners[one.process.pid].rank, owners[one.process.pid].method, one.process, one.head, owners[one.process.pid].claim
         )
@@ -73,7 +73,7 @@ def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
         if one.process.pid in owners
     ]
     rest = [one.process for one in guessed.ranks if one.process.pid not in owners]
-    ranks = sorted((*told, *numbered(rest, frozenset(one.rank for one in told))), key=lambda one: one.rank)
+    ranks = sorted((*stated, *numbered(rest, frozenset(one.rank for one in stated))), key=lambda one: one.rank)
     children = ", ".join(str(one.process.pid) for one in found.ranks)
     said = (
         f"pid {children} only inherited the number of the rank that started it: took ranks "

@@ -1,4 +1,4 @@
-"""What a person is told at the end of a collection, as data; printing is the command line's business."""
+"""What a person is stated at the end of a collection, as data; printing is the command line's business."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _gaps(runs: Iterable[Run]) -> list[Gap]:
 
 
 def _general(run: Run) -> str:
-    """The reason without the process id and rank of this one run, so that equal reasons of many ranks are told once."""
+    """The reason without the process id and rank of this one run, so that equal reasons of many ranks are stated once."""
     reason = run.reason or run.status.value
     if run.pid is not None:
         reason = reason.replace(f"process {run.pid}", "the process")

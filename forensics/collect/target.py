@@ -59,7 +59,7 @@ class Target:
     For a rank without a process `environ` is that of a living rank of its job, and `witness` is that rank's process:
     paths are resolved in its file system. `since_ns` is the start of the rank, or of its job, on CLOCK_REALTIME: what
     is older is of an earlier run. `extra` are processes of the rank that are no longer below it, `started` other ranks that
-    are. `start_ticks` tells its process from a later one that was given the same pid.
+    are. `start_ticks` shows its process from a later one that was given the same pid.
     """
 
     rank: int

@@ -15,7 +15,7 @@ from forensics.rank_ranges import format_ranks
 
 
 def record_delivery(merger: Merger, delivery: Delivery, nodes: Sequence[str]) -> None:
-    """Write down how the collection of a host went, under its own name where its bundle told it."""
+    """Write down how the collection of a host went, under its own name where its bundle stated it."""
     run = Run(HOST_BUNDLE, None, delivery.status, delivery.reason, begin_ns=delivery.begin_ns, end_ns=delivery.end_ns)
     row = run.document(Counter())
     for node in nodes or (member_name(delivery.name),):

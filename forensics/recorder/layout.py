@@ -20,7 +20,7 @@ slot, names."""
 NAME = struct.Struct("<HH60s")
 """Flags (1: side channel), bytes of the text, text in UTF-8."""
 STEP = struct.Struct("<QqqqqHHI")
-"""Serial from 1 (0: never written), step, begin (monotonic ns), wall (ns), batch (-1: not told), spans, flags, accumulation."""
+"""Serial from 1 (0: never written), step, begin (monotonic ns), wall (ns), batch (-1: unknown), spans, flags, accumulation."""
 SPAN = struct.Struct("<HHIqqq")
 """Name, substep, flags, begin after the step's begin (ns), duration (ns), device time (ns, -1: none)."""
 TAIL = struct.Struct("<Q")

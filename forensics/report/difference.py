@@ -22,7 +22,7 @@ SECTIONS = ("verdict", "versions", "environment", "configuration", "hosts", "lay
 _LEAST_CHANGE = 1.05
 """Step times of the same job on the same hosts differ by some percent from run to run."""
 _LEAST_RATE = 2.0
-"""Rates of counters are read over seconds: only what doubled, halved, appeared or vanished is told."""
+"""Rates of counters are read over seconds: only what doubled, halved, appeared or vanished is stated."""
 _LONGEST = 60
 _COMPLETE = ("env.", "package.", "library.")
 """Settings of which a source has all there are: one that it does not state is not set. Of others nothing was read."""

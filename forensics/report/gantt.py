@@ -60,7 +60,7 @@ def chart(path: CriticalPathRow, width: int, most: int | None) -> Iterator[tuple
 
 
 def key(row: PassRow) -> tuple[tuple[int, ...], str, int | None, int]:
-    """What tells a pass from all others."""
+    """What shows a pass from all others."""
     return row.ranks, row.direction, row.model_chunk, row.microbatch
 
 

@@ -32,7 +32,7 @@ Spans = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, slots=True)
 class RateCurve:
     """Bytes per second while something moves, in spans of `span_ns` from `begin_ns` on (CLOCK_REALTIME of the host; None: not
-    told): the rate at which the average byte moved, 0 where none did, NaN lost.
+    stated): the rate at which the average byte moved, 0 where none did, NaN lost.
 
     How long nothing moved does not count: a NIC that is slow while it has work shows beside others that rest as long as it
     does not. Messages of a hundred bytes that grant buffers hardly count either.
@@ -114,8 +114,8 @@ GROUP BY direction, point ORDER BY direction, point
 
 def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], operators: NicOperators | None = None) -> RateCurves:
     """Curves of at most `MOST_CURVES` captures, those of the `accused` ranks first, then in the order of ranks."""
-    told = [each for each in nic_captures(connection, nic_users(connection)) if each.is_dated]
-    order = sorted(told, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
+    stated = [each for each in nic_captures(connection, nic_users(connection)) if each.is_dated]
+    order = sorted(stated, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
     shown = order[:MOST_CURVES]
     span_ns = max((each.epochs or 0) * each.epoch_ns for each in shown) // POINTS if shown else 0
     spans = {(each.capture.source_id, each.capture.capture_id): _spans(each) for each in operators or ()}

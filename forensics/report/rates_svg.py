@@ -18,7 +18,7 @@ _MOMENT = 200
 """Pixels that a date takes below the drawing."""
 _NAME = 30
 _MOST_OPERATORS = 300
-"""Operators of a capture up to which one can be told from the next."""
+"""Operators of a capture up to which one can be distinguished from the next."""
 _BAR = 4
 
 

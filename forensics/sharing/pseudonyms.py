@@ -179,7 +179,7 @@ class Pseudonyms:
         return known.setdefault(text.lower(), ":".join(made[at : at + step] for at in range(0, wide, step)))
 
     def _path(self, path: str, counts: Counter[str]) -> str:
-        """A path with its private folders replaced; its file name stays, because stacks and logs are told by it."""
+        """A path with its private folders replaced; its file name stays, because stacks and logs are shown by it."""
         if _SYSTEM_TREES.match(path):
             return path
         parts = path.split("/")

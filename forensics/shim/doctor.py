@@ -27,7 +27,7 @@ _RECORDER_DUMPS = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
 
 
 class Health(StrEnum):
-    """Whether something is there: `missing` is what a diagnosis cannot do without, `unknown` what cannot be told from here."""
+    """Whether something is there: `missing` is what a diagnosis cannot do without, `unknown` what cannot be known from here."""
 
     OK = "ok"
     UNKNOWN = "unknown"

@@ -17,8 +17,8 @@ from forensics.collect.session import Options, collect
 from forensics.collect.spawned import guess_ranks
 from forensics.collect.summary import explain_no_ranks
 from forensics.errors import ForensicsError
-from forensics.watch.looks import Means, look
 from forensics.watch.loop import Event, Job
+from forensics.watch.readings import Means, read_ranks
 from forensics.watch.rhythm import Reading
 from forensics.watch.trigger import Alarm
 
@@ -76,12 +76,12 @@ class Host:
         """By process id and start: the id may have been given to another process."""
         return frozenset(rank for rank, (pid, start) in job.processes.items() if self._lives(pid, start))
 
-    def look(self, ranks: tuple[int, ...]) -> list[Reading]:
+    def read(self, ranks: tuple[int, ...]) -> list[Reading]:
         """Look at ranks of the job found last."""
-        return look({rank: self.found[rank] for rank in ranks}, self.means)
+        return read_ranks({rank: self.found[rank] for rank in ranks}, self.means)
 
     def collect(self, job: Job, found: Alarm) -> tuple[Event, bool]:
-        """A bundle of the whole job on this host; what kept it from being written is told, and the loop goes on."""
+        """A bundle of the whole job on this host; what kept it from being written is stated, and the loop goes on."""
         output = self.folder / f"forensics-{os.uname().nodename}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar"
         try:
             is_over = self.collect_bundle(replace(self.options, output=output, job=self.options.job or job.name))

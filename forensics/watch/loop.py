@@ -1,4 +1,4 @@
-"""Look, compare, collect: the loop of `forensics watch`, with its clock, its looks and its collections given from outside."""
+"""Read, compare, collect: the loop of `forensics watch`, with its clock, readings and collections given from outside."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Surroundings(Protocol):
         """The job on this host; None when there is no rank."""
 
     def why_none(self) -> str:
-        """What was searched in vain, where the last look found no job."""
+        """What was searched in vain, where the last reading found no job."""
 
     def living(self, job: Job) -> frozenset[int]:
         """Ranks of the job whose process is still there and no zombie."""
 
-    def look(self, ranks: tuple[int, ...]) -> list[Reading]:
+    def read(self, ranks: tuple[int, ...]) -> list[Reading]:
         """One reading of each of these ranks of the job found last."""
 
     def collect(self, job: Job, found: Alarm) -> tuple[Event, bool]:
@@ -49,7 +49,7 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Seconds between looks, bundles at most, whether to go on after the job, and how long to wait for one (None: for ever)."""
+    """Seconds between readings, bundles at most, whether to go on after the job, how long to wait for one (None: for ever)."""
 
     interval_s: float = 10.0
     most: int = 3
@@ -65,7 +65,7 @@ class _State:
     job: Job
     rhythms: dict[int, Rhythm] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
-    told_lost: frozenset[int] = frozenset()
+    reported_lost: frozenset[int] = frozenset()
 
 
 def watch(world: Surroundings, settings: Settings) -> Iterator[Event]:
@@ -82,7 +82,7 @@ def watch(world: Surroundings, settings: Settings) -> Iterator[Event]:
 
 
 def _wait_for_job(world: Surroundings, settings: Settings) -> Generator[Event, None, Job | None]:
-    """The job, once two looks in a row see the same processes: ranks do not start all at once."""
+    """The job, once two readings in a row see the same processes: ranks do not start all at once."""
     began, before = world.now_s(), world.find()
     yield {"event": "waiting", "reason": world.why_none() if before is None else "its ranks may still start"}
     while True:
@@ -106,8 +106,8 @@ def _watch_job(world: Surroundings, settings: Settings, job: Job, made: int) -> 
         living = world.living(job)
         if not living:
             return "job ended", made
-        readings = world.look(sample(living))
-        yield _look_event(readings, len(living))
+        readings = world.read(sample(living))
+        yield _reading_event(readings, len(living))
         found = _take_in(state, readings, living, settings.limits)
         if found is not None:
             yield {"event": "alarm", "kind": found.kind, "ranks": format_ranks(found.ranks), "reason": found.reason}
@@ -118,20 +118,20 @@ def _watch_job(world: Surroundings, settings: Settings, job: Job, made: int) -> 
             return over, made
 
 
-def _look_event(readings: list[Reading], living: int) -> Event:
+def _reading_event(readings: list[Reading], living: int) -> Event:
     rows = [{"rank": one.rank, "source": one.source, "completed": one.completed} for one in readings]
-    return {"event": "look", "living": living, "sampled": rows}
+    return {"event": "reading", "living": living, "sampled": rows}
 
 
 def _take_in(state: _State, readings: list[Reading], living: frozenset[int], limits: Limits) -> Alarm | None:
     """Bring the rhythms up to date; the alarm that comes of it."""
     before = state.rhythms
     state.rhythms = {one.rank: seen(before[one.rank], one, limits) if one.rank in before else begun(one) for one in readings}
-    lost = tuple(sorted(set(state.job.processes) - living - state.told_lost))
+    lost = tuple(sorted(set(state.job.processes) - living - state.reported_lost))
     found = gone(state.lost, lost)
     state.lost = lost
     if found is not None:
-        state.told_lost |= set(found.ranks)
+        state.reported_lost |= set(found.ranks)
         return found
     found = alarm(state.rhythms, limits)
     if found is not None:
@@ -146,6 +146,6 @@ def _collect(
     if made >= settings.most:
         yield {"event": "no_bundle", "reason": f"{made} bundles were made, --most {settings.most}"}
         return False, made
-    told, is_over = world.collect(job, found)
-    yield told
+    stated, is_over = world.collect(job, found)
+    yield stated
     return is_over, made + 1

@@ -1,7 +1,7 @@
-"""How a rank usually moves, and whether it still does: the trigger of Mycroft, Algorithm 1, on what single looks give.
+"""How a rank usually moves, and whether it still does: the trigger of Mycroft, Algorithm 1, on what single readings give.
 
 No completion where there was a rhythm is a standstill; half the throughput, or twice the time for an operation, is a slowdown.
-A look sees a number of completed operations (and bytes), or a stack, or time on a CPU; only numbers tell of slowdowns.
+A reading sees a number of completed operations (and bytes), or a stack, or time on a CPU; only numbers tell of slowdowns.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LEAST_WINDOWS, _MOST_WINDOWS = 4, 12
 _SLOW_WINDOWS = 3
 """Windows in a row that must be slow: a pause, such as a checkpoint, reaches into two, or covers one wholly."""
 _BUSY = 0.02
-"""Share of a core below which a process is idle: threads of its own that look at a clock use less."""
+"""Share of a core below which a process is idle: threads of its own that read a clock use less."""
 
 NOTHING = "nothing"
-"""Source of a look that gave nothing."""
+"""Source of a reading that gave nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at one rank, `at_s` on the monotonic clock. `source` says which of the other fields can be had."""
+    """One reading of one rank, `at_s` on the monotonic clock. `source` says which of the other fields can be had."""
 
     rank: int
     at_s: float
@@ -50,7 +50,7 @@ class Reading:
 class Rhythm:
     """What was seen of one rank: when it last moved, how often, the longest pause between movements, rates of closed windows.
 
-    `rates` and `byte_rates` are per second, oldest first. `is_told` is set while its standstill has been reported.
+    `rates` and `byte_rates` are per second, oldest first. `is_known` is set while its standstill has been reported.
     """
 
     first: Reading
@@ -61,7 +61,7 @@ class Rhythm:
     window: Reading | None = None
     rates: tuple[float, ...] = ()
     byte_rates: tuple[float, ...] = ()
-    is_told: bool = False
+    is_known: bool = False
 
     @property
     def is_counted(self) -> bool:
@@ -69,7 +69,7 @@ class Rhythm:
         return self.last.completed is not None
 
     def still_s(self) -> float:
-        """Seconds without movement at the last look."""
+        """Seconds without movement at the last reading."""
         return self.last.at_s - self.moved_s
 
     def stands(self, limits: Limits) -> bool:
@@ -80,28 +80,28 @@ class Rhythm:
 
 
 def begun(reading: Reading) -> Rhythm:
-    """The rhythm after the first look."""
+    """The rhythm after the first reading."""
     return Rhythm(reading, reading, reading.at_s, window=reading)
 
 
 def seen(rhythm: Rhythm, reading: Reading, limits: Limits) -> Rhythm:
-    """The rhythm after another look; that of stacks says nothing of counters that can only now be had."""
+    """The rhythm after another reading; that of stacks says nothing of counters that can only now be had."""
     if reading.completed is not None and rhythm.last.source != NOTHING and not rhythm.is_counted:
         return begun(reading)
     found = replace(rhythm, last=reading)
     if _has_moved(rhythm.last, reading):
         longest = max(rhythm.longest_s, reading.at_s - rhythm.moved_s)
-        found = replace(found, moved_s=reading.at_s, moves=rhythm.moves + 1, longest_s=longest, is_told=False)
+        found = replace(found, moved_s=reading.at_s, moves=rhythm.moves + 1, longest_s=longest, is_known=False)
     return _with_rates(found, reading, limits)
 
 
-def told(rhythm: Rhythm) -> Rhythm:
-    """The rhythm while its standstill is known: it is told again only after it has moved."""
-    return replace(rhythm, is_told=True)
+def stated(rhythm: Rhythm) -> Rhythm:
+    """The rhythm while its standstill is known: it is stated again only after it has moved."""
+    return replace(rhythm, is_known=True)
 
 
 def relearned(rhythm: Rhythm) -> Rhythm:
-    """The rhythm after a slowdown has been told: what comes next is the new normal."""
+    """The rhythm after a slowdown has been stated: what comes next is the new normal."""
     return replace(rhythm, rates=(), byte_rates=(), window=rhythm.last)
 
 
@@ -118,7 +118,7 @@ def slowdown(rhythm: Rhythm, limits: Limits) -> str | None:
 
 
 def _has_moved(before: Reading, now: Reading) -> bool:
-    """Whether something happened between two looks; looks of different kinds cannot be held against each other."""
+    """Whether something happened between two readings; readings of different kinds cannot be held against each other."""
     if before.source != now.source:
         return True
     if now.completed is not None or now.stack is not None:

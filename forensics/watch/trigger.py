@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from forensics.watch.rhythm import NOTHING, Limits, Rhythm, relearned, slowdown, told
+from forensics.watch.rhythm import NOTHING, Limits, Rhythm, relearned, slowdown, stated
 
 MOST_SAMPLED = 10
 """Ranks looked at, of however many: a fault reaches every rank within a few steps (Mycroft, 4.3)."""
@@ -29,18 +29,18 @@ def sample(ranks: Collection[int]) -> tuple[int, ...]:
 
 
 def alarm(rhythms: Mapping[int, Rhythm], limits: Limits) -> Alarm | None:
-    """The standstill, else the slowdown, that has not been told yet."""
+    """The standstill, else the slowdown, that has not been stated yet."""
     return _standstill(rhythms, limits) or _slowdown(rhythms, limits)
 
 
 def after(rhythms: Mapping[int, Rhythm], found: Alarm) -> dict[int, Rhythm]:
-    """The rhythms once an alarm has been told, so that it is told once."""
-    change = {"standstill": told, "slowdown": relearned}.get(found.kind)
+    """The rhythms once an alarm has been stated, so that it is stated once."""
+    change = {"standstill": stated, "slowdown": relearned}.get(found.kind)
     return {rank: change(one) if change else one for rank, one in rhythms.items()}
 
 
 def gone(before: Sequence[int], now: Sequence[int]) -> Alarm | None:
-    """Ranks without a process at two looks in a row while others run on: those that end a job end within one look."""
+    """Ranks without a process at two readings in a row while others run on: those that end a job end within one reading."""
     lost = tuple(sorted(set(before) & set(now)))
     return Alarm("gone", lost, "no such process at two samples in a row, and other ranks run on") if lost else None
 
@@ -49,7 +49,7 @@ def _standstill(rhythms: Mapping[int, Rhythm], limits: Limits) -> Alarm | None:
     """Of counted operations one rank tells (Algorithm 1, line 3); a stack or an idle CPU must be that of all."""
     rhythms = {rank: one for rank, one in rhythms.items() if one.last.source != NOTHING}
     still = {rank: one for rank, one in rhythms.items() if one.stands(limits)}
-    fresh = [rank for rank, one in still.items() if not one.is_told]
+    fresh = [rank for rank, one in still.items() if not one.is_known]
     if not fresh or len(fresh) < len(still):
         return None
     if len(still) < len(rhythms) and not any(still[rank].is_counted for rank in fresh):

@@ -52,7 +52,7 @@ class Events:
         return [(line, text, subject or "") for line, text, subject, known in said if known == kind]
 
     def close_attempt(self, before: float = inf, only: str | None = None) -> None:
-        """What was read before a line, all or one kind, is of an attempt, or a stall, that is over: it tells nothing more."""
+        """What was read before a line, all or one kind, is of an attempt, or a stall, that is over: it shows nothing more."""
         self.columns["kind"] = [
             f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before and only in (None, kind) else kind
             for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)

@@ -92,11 +92,11 @@ class Identities:
 
     @property
     def is_of_one_node(self) -> bool:
-        """Whether its start tells the ranks of one node only."""
+        """Whether its start shows the ranks of one node only."""
         return self._placements.is_of_one_node
 
     def feed(self, line: str, label: str | None = None) -> None:
-        """Take one line; `label` tells the process that wrote it."""
+        """Take one line; `label` shows the process that wrote it."""
         self._placements.feed(line, label)
         self._tasks.feed(line)
         if label is None:
@@ -126,7 +126,7 @@ class Identities:
             self._addresses[said.get("address") or ""].add(rank)
 
     def of_node(self, address: str) -> frozenset[int]:
-        """All ranks of a node by its address, where the log tells where each rank of the job is."""
+        """All ranks of a node by its address, where the log shows where each rank of the job is."""
         if ranks := self._placements.of_node(address) or self._tasks.of_node(address) or self._hosts.of_node(address):
             return ranks
         known = frozenset[int]().union(*self._addresses.values())

@@ -70,7 +70,7 @@ _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) ex
 _EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
-# text-generation-inference; of shards that were killed together none is told to be the first.
+# text-generation-inference; of shards that were killed together none is stated to be the first.
 _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
 # The launcher hears of the first shard that ends before it is ready, and ends the others for it.
 _UNREADY = re.compile(r"text_generation_launcher: Shard (?P<rank>\d{1,7}) failed to start\b")
@@ -121,7 +121,7 @@ class LauncherEnds:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody is named whose end is told next."""
+        """Whether somebody is named whose end is stated next."""
         return self._named is not None or self._actors.is_open
 
     def feed(self, line: str) -> Iterator[Ended]:
@@ -195,7 +195,7 @@ def _mpi(line: str) -> Iterator[Ended]:
 
 
 def _by_process(line: str) -> Iterator[Ended]:
-    """One line that tells who and how; what ends the others with the first process is marked like MPI.
+    """One line that shows who and how; what ends the others with the first process is marked like MPI.
 
     Ends of one list have no order: they share a time.
     """
@@ -211,14 +211,14 @@ def _by_process(line: str) -> Iterator[Ended]:
         # Of several that died it names one, and not by its end: the number is no rank of this event.
         yield Ended(None, f"died worker={worker['rank']}")
     if (unexpected := _EXPECTED.search(line)) and int(unexpected["code"]) in _UNCAUSED:
-        # The first in order is told: an abort may follow from another one.
+        # The first in order is stated: an abort may follow from another one.
         yield Ended(None, f"exitcode={unexpected['code']} pid={unexpected['pid']} first")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
 
 
 def _last_command(line: str) -> Iterator[Ended]:
-    """The command that is printed is that of the last process of the node: it tells a rank where that is the only one."""
+    """The command that is printed is that of the last process of the node: it shows a rank where that is the only one."""
     how = _RETURNED.search(line) or (_CALLED.search(line) if "CalledProcessError: " in line else None)
     last = _LAST_LOCAL.search(line) if how else None
     if how:

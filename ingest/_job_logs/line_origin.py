@@ -2,7 +2,7 @@
 
 `[rank3]` (torch since 2.2) is the global rank, and so is `[1,3]<stderr>:` (mpirun --tag-output) or `[3]<stderr>:` (horovodrun),
 and `(PID:7, Device:0, RankID:3)` in an error of torch_npu.
-`(Worker_TP2 pid=77)` of vLLM tells a place in a parallel layout (`_shared/process_titles.py`).
+`(Worker_TP2 pid=77)` of vLLM shows a place in a parallel layout (`_shared/process_titles.py`).
 `[default3]:` (torchrun --tee) is a local rank, `3: ` (srun --label) a task, `(worker pid=9, ip=10.0.0.1)` (Ray) a process,
 `[pod/job-worker-3/pytorch]` (kubectl logs --prefix) and `host unit[9]:` (journald) may be several processes:
 all of them are ranks only where the same file says so.
@@ -134,29 +134,29 @@ class Origins:
         are all ranks from 0. Tasks without such a word are ranks when there are several, none is contradicted, and no launcher
         of its own labels ranks within them.
         """
-        told = {label: next(iter(ranks)) for label, ranks in self._ranks.items() if len(ranks) == 1}
+        reported = {label: next(iter(ranks)) for label, ranks in self._ranks.items() if len(ranks) == 1}
         places = {label: place for label in self._labels if (place := place_of(label.rpartition("actor ")[2]))}
-        told = {**world_ranks(places), **told}
+        reported = {**world_ranks(places), **reported}
         shared = [label for label in self._labels if _SHARED.match(label)]
-        if len(shared) < 2 or sorted(told.get(label, -1) for label in shared) != list(range(len(shared))):
-            told = {label: rank for label, rank in told.items() if label not in shared}
+        if len(shared) < 2 or sorted(reported.get(label, -1) for label in shared) != list(range(len(shared))):
+            reported = {label: rank for label, rank in reported.items() if label not in shared}
         boxes = self._numbered(_BOX)
         if boxes and sorted(boxes.values()) == list(range(world or 0)):
-            told = {**boxes, **told}
+            reported = {**boxes, **reported}
         if one_node:
-            told = {**self._by_local_rank(told, world), **told}
+            reported = {**self._by_local_rank(reported, world), **reported}
         numbers = self._numbered(_TASK)
         whole = len(numbers) > 1 and len(numbers) == len(self._labels) and min(numbers.values()) == 0
         if whole and all(self._ranks.get(label, {number}) == {number} for label, number in numbers.items()):
             return numbers
-        return told
+        return reported
 
     def _numbered(self, kind: re.Pattern[str]) -> dict[str, int]:
         return {label: int(found[1]) for label in self._labels if (found := kind.fullmatch(label))}
 
-    def _by_local_rank(self, told: Mapping[str, int], world: int | None) -> Mapping[str, int]:
+    def _by_local_rank(self, reported: Mapping[str, int], world: int | None) -> Mapping[str, int]:
         numbers = self._numbered(_LOCAL)
-        offsets = self._offsets | {told[label] - number for label, number in numbers.items() if label in told}
+        offsets = self._offsets | {reported[label] - number for label, number in numbers.items() if label in reported}
         if not offsets and sorted(numbers.values()) == list(range(world or 0)):
             return numbers
         return {label: number + offset for offset in offsets for label, number in numbers.items()} if len(offsets) == 1 else {}

@@ -1,6 +1,6 @@
 """Ranks that did not come as far as the others, which say that they wait: by lines that a program writes alike on all ranks.
 
-A line that only some ranks write tells nothing by itself: the main process, or a stage, may have lines of its own. It tells
+A line that only some ranks write shows nothing by itself: the main process, or a stage, may have lines of its own. It tells
 where those who wrote it say at the end of the log, again and again, that they wait in communication, where all others wrote
 the lines before it as often as they did and nothing since, and where these others are no majority.
 """

@@ -20,7 +20,7 @@ _FRONT = re.compile(
     r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<host>(?=[\w.-]{0,252}[A-Za-z])\w[\w.-]{0,252}):(?P<pid>\d{1,9}) {0,4}(?::\d{1,9}){0,2}\]"
     r" {1,24}(?P<text>\S.{0,2000})"
 )
-_CAUGHT = re.compile(r"(?:Caught signal (?P<number>\d{1,2}) \(|Signal: [\w ]{4,40} \((?P<told>\d{1,2})\))")
+_CAUGHT = re.compile(r"(?:Caught signal (?P<number>\d{1,2}) \(|Signal: [\w ]{4,40} \((?P<stated>\d{1,2})\))")
 # Nobody answered on this port: the path or the peer may have failed as well as the NIC.
 _RETRIES = re.compile(r"(?P<what>Transport retry count exceeded) on (?P<nic>[\w.-]+:\d{1,3})/")
 _CUDA = re.compile(
@@ -30,7 +30,7 @@ _CUDA = re.compile(
 _OWN = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
-class Told(NamedTuple):
+class Stated(NamedTuple):
     """An event of a process, and whose it is."""
 
     kind: str
@@ -38,19 +38,19 @@ class Told(NamedTuple):
     origin: Origin
 
 
-def told(origin: Origin) -> Told | None:
+def stated(origin: Origin) -> Stated | None:
     """What the line tells of its process."""
     found = _FRONT.match(origin.bare, origin.text)
     said = _meaning(found["text"]) if found else None
     if found is None or said is None:
         return None
     label = process_label(found["host"], int(found["pid"]))
-    return Told(*said, origin if origin.rank is not None else replace(origin, host=found["host"], label=label))
+    return Stated(*said, origin if origin.rank is not None else replace(origin, host=found["host"], label=label))
 
 
 def _meaning(text: str) -> tuple[str, str] | None:
     if caught := _CAUGHT.match(text):
-        number = int(caught["number"] or caught["told"])
+        number = int(caught["number"] or caught["stated"])
         return ("fatal_error", signal.Signals(number).name) if number in _OWN else None
     if retries := _RETRIES.search(text):
         return "nic_event", f"{retries['nic']} {retries['what']}"

@@ -49,7 +49,7 @@ _USED_NIC = re.compile(r"\[(\d{1,4})\]([\w.-]{1,64}):\d{1,4}/")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 WORDS = ("NCCL INFO ", "NCCL WARN ")
 MEANING = ("opCount ", "- Init ", "- Destroy ", "- Abort ", "NET/IB :", "NET/IB: ", "Bootstrap", "NCCL WARN ")
-"""One of these stands in every line that tells more than which process wrote it."""
+"""One of these stands in every line that shows more than which process wrote it."""
 MAX_COMMUNICATORS = 1 << 17
 MAX_QUEUE_PAIRS = 200_000
 
@@ -201,7 +201,7 @@ class NcclLines:
 
 
 def process_label(host: str, pid: int) -> str:
-    """What stands for a process until the whole file tells its rank."""
+    """What stands for a process until the whole file shows its rank."""
     return f"process {host} {pid}"
 
 

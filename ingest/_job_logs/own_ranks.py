@@ -42,8 +42,8 @@ class OwnRanks:
             self._found.add(stated["init"] or stated["member"] or stated["index"])
         elif variable := _VARIABLE.fullmatch(line):
             self._variables[variable["name"]].add(variable["rank"])
-        elif "LOCAL_RANK=" in line and (told := _ENVIRONMENT.search(line)):
-            self._found.add(told["rank"])
+        elif "LOCAL_RANK=" in line and (reported := _ENVIRONMENT.search(line)):
+            self._found.add(reported["rank"])
         elif configured := _CONFIGURED.search(line):
             self._found.add(configured["rank"])
 

@@ -91,7 +91,7 @@ class Placements:
 
     @property
     def is_of_one_node(self) -> bool:
-        """Whether elastic tells the ranks of one node only: then local ranks of the file are of that node."""
+        """Whether elastic shows the ranks of one node only: then local ranks of the file are of that node."""
         return len(self._nodes) == 1
 
     def of_agent(self, label: str | None, local: int) -> int | None:
@@ -104,7 +104,7 @@ class Placements:
         return self._agents.get(label, {}).get(local)
 
     def feed(self, line: str, label: str | None = None) -> None:
-        """Take one line; `label` tells the process that wrote it."""
+        """Take one line; `label` shows the process that wrote it."""
         if len(self._processes) > _MOST or not any(word in line for word in _MENTIONED):
             return
         self._stated(line)

@@ -3,8 +3,8 @@ and Vertex AI of its replicas.
 
 Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
 pkg/controllers/job/job_controller.go of volcano-sh/volcano.
-What is printed of a pod stands anywhere in a log: its place there tells nothing of the time. A pod that was killed, but not for
-its memory, may have been told to end.
+What is printed of a pod stands anywhere in a log: its place there shows nothing of the time. A pod that was killed, but not for
+its memory, may have been stated to end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAILED = re.compile(
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
     r"|\bThe replica (?P<replica>[a-z][\w-]{0,62}(?: \d{1,5})?) exited with a non-zero status of (?P<status>\d{1,3})\b"
 )
-# Docker Compose kills those containers that do not end by themselves when it is told to stop, or ends with the first of them.
+# Docker Compose kills those containers that do not end by themselves when it is stated to stop, or ends with the first of them.
 _STOPPING = ("Gracefully stopping", "Aborting on container exit")
 _SERVICE = re.compile(
     r"^(?P<service>rank_?(?P<rank>\d{1,5})(?:-1)?|[A-Za-z][\w.-]{0,62}-\d{1,5}) exited with code (?P<code>\d{1,3})\b"
@@ -119,7 +119,7 @@ class Pods:
     def _stopped(self, service: re.Match[str], code: int) -> Iterator[Ended]:
         """A container that a signal ended before another one failed; several have no order, as when somebody kills them all."""
         if code > 128 and not self._is_stopping:
-            # A fault of memory is the container's own; who killed it is not told.
+            # A fault of memory is the container's own; who killed it is not stated.
             how = code if code == 128 + signal.SIGKILL else 128 - code
             yield Ended(rank_number(service["rank"] or ""), f"exitcode={how}{DESCRIBED}", f"service {service['service']}")
         self._is_stopping = self._is_stopping or 0 < code <= 128

@@ -13,7 +13,7 @@ from forensics.ingest.interface import Batch
 class LogPosition:
     """One row while it is being read; the columns of the table without those that the artefact gives.
 
-    `label` is what stood in front of its lines: it becomes the rank when the whole file tells which rank it is.
+    `label` is what stood in front of its lines: it becomes the rank when the whole file shows which rank it is.
     """
 
     locator: int

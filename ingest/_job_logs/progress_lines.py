@@ -227,9 +227,9 @@ class ProgressLines:
 
     def unresumed(self, rows: Iterable[LogPosition]) -> Iterator[LogPosition]:
         """Rows of reports below which no steps go on: the program that got such an error may have tried again."""
-        told = list(rows)
-        over = {line for line in {row.locator for row in told} if self.resumed((line,), ()) is not None}
-        return (row for row in told if row.locator not in over)
+        reported = list(rows)
+        over = {line for line in {row.locator for row in reported} if self.resumed((line,), ()) is not None}
+        return (row for row in reported if row.locator not in over)
 
     def batches(self, ranks: Mapping[str, int], own: int | None) -> Iterator[Batch]:
         """All rows; `ranks` gives the rank of each label, `own` is that of the file."""

@@ -51,7 +51,7 @@ class RankColumns(NamedTuple):
 
 
 def rank_columns(line: str, kind_of: Callable[[str], str | None]) -> RankColumns | None:
-    """The table that a line heads: the same times of at least three ranks, with a unit; `kind_of` tells the part of a step."""
+    """The table that a line heads: the same times of at least three ranks, with a unit; `kind_of` shows the part of a step."""
     if "ank" not in line or not SEPARATED.fullmatch(line):
         return None
     cells = _cells(line)

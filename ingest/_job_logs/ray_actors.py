@@ -16,7 +16,7 @@ from forensics.ingest._job_logs.tracebacks import TRACEBACK
 WORDS = ("Worker exit type: ", "Ray killed this worker")
 STARTS = ("Started distributed worker processes:", "Started training worker group of size ")
 """What Ray Train prints of all its workers, again when it starts them anew."""
-TOLD = "told"
+ASKED = "asked"
 """Marks an end that somebody asked for, or that of the program which owned the actor."""
 _DIED = "actor died unexpectedly"
 _FRONT = r"^(?:\([\w.:-]{1,80} pid=[^)]{1,64}\) ?)?"
@@ -46,7 +46,7 @@ _HOW_UNKNOWN = f"exitcode={_CODE_UNKNOWN} "
 class RayActors:
     """Reads them; of what raylets say the first counts.
 
-    `found` are ranks by number and address of a process, where the controller tells the death below the rank that it is of.
+    `found` are ranks by number and address of a process, where the controller shows the death below the rank that it is of.
     """
 
     found: dict[tuple[str, str | None], int] = field(default_factory=dict)
@@ -68,8 +68,8 @@ class RayActors:
             code = "-9" if died["killed"] else _CODE_UNKNOWN
             yield Ended(None, f"exitcode={code} pid={died['killed'] or died['pid']} first by=ray")
         self._lines += 1
-        if (told := SNIPPET.search(line)) and told["ranks"].isdecimal():
-            self._snippet, self._is_dying, self._end, self._lines = int(told["ranks"]), False, "", 0
+        if (stated := SNIPPET.search(line)) and stated["ranks"].isdecimal():
+            self._snippet, self._is_dying, self._end, self._lines = int(stated["ranks"]), False, "", 0
         elif TRACEBACK in line or (self._lines > _NEAR and not self._is_dying and not self._end):
             self._snippet = None
         if _DIED in line:
@@ -96,7 +96,7 @@ class RayActors:
             self._note(self._end.partition(" pid=")[2].partition(" ")[0], found["address"])
             yield Ended(None, self._end)
         elif _ASKED.search(line):
-            yield Ended(None, f"{TOLD} {self._end}")
+            yield Ended(None, f"{ASKED} {self._end}")
         # Below what is indented stands why it died.
         if "actor is dead because" in line:
             self._end = ""
@@ -108,7 +108,7 @@ class AddressedProcesses:
 
     _ranks: dict[int, dict[str | None, set[int]]] = field(default_factory=dict)
     _died: dict[int, set[str]] = field(default_factory=dict)
-    _told: set[tuple[str, str | None]] = field(default_factory=set)
+    _stated: set[tuple[str, str | None]] = field(default_factory=set)
     _unclear: set[str] = field(default_factory=set)
 
     def note(self, pid: int, address: str | None, rank: int) -> None:
@@ -131,21 +131,21 @@ class AddressedProcesses:
         for subject in subjects:
             if found := _ENDED.search(subject):
                 self._died.setdefault(int(found["pid"]), set()).update([found["address"]] if found["address"] else [])
-                self._told |= {(found["pid"], found["address"])} if subject.startswith(TOLD) else set()
+                self._stated |= {(found["pid"], found["address"])} if subject.startswith(ASKED) else set()
                 self._unclear |= {found["pid"]} if subject.startswith(_HOW_UNKNOWN) else set()
 
     def ranks(self, subject: str) -> set[int] | None:
         """All ranks that a process which ended may be; None where somebody had asked it to end, or it may be one of several.
 
-        Of several that died it is not told which was first: whoever loses a peer is aborted.
+        Of several that died it is not stated which was first: whoever loses a peer is aborted.
         """
         found = _ENDED.search(subject)
         if found is None:
             return set().union(*self._ranks.get(_number(subject), {}).values())
         addresses = {found["address"]} if found["address"] else self._died.get(int(found["pid"]), set())
-        if subject.startswith(_HOW_UNKNOWN) and len(self._unclear - {pid for pid, _ in self._told}) > 1:
+        if subject.startswith(_HOW_UNKNOWN) and len(self._unclear - {pid for pid, _ in self._stated}) > 1:
             return None
-        if any((found["pid"], address) in self._told for address in (*addresses, None)) or len(addresses) > 1:
+        if any((found["pid"], address) in self._stated for address in (*addresses, None)) or len(addresses) > 1:
             return None
         known = self._ranks.get(int(found["pid"]), {})
         if addresses and known.keys() - {None}:

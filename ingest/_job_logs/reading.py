@@ -153,7 +153,7 @@ class _Reader:
         self._spanning(number, line, origin)
         for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
             self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
-        if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.told(origin)):
+        if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.stated(origin)):
             self._outer.setdefault(process.origin.label or "", origin.label)
             self._event(number, process.kind, process.subject, line, process.origin)
         if events.may_be_event(bare):
@@ -269,9 +269,9 @@ class _Reader:
             yield Batch("log_events", found.columns)
         positions = (each for each in (*self.watchdog.positions, *self.nccl.positions) if each.locator >= begin)
         fingerprints = {} if self.watchdog.has_groups else self._fingerprints.by_rank
-        told = batch(self._reports(), {}, self.artefact.host, None), batch(positions, ranks, self.artefact.host, own)
+        reported = batch(self._reports(), {}, self.artefact.host, None), batch(positions, ranks, self.artefact.host, own)
         compared = calls.batch(self.nccl.calls, fingerprints, self._analysis.calls)
-        yield from (each for each in (*told, compared) if each is not None)
+        yield from (each for each in (*reported, compared) if each is not None)
         yield from self._world.batches()
         yield from self._identities.batches(own if in_lines == {own} and not self.artefact.has_stated_rank else None)
         yield from self._versions.batches()

@@ -47,7 +47,7 @@ _LONGEST = 4000
 
 @dataclass(slots=True)
 class _Entry:
-    """`differing` are error, right and wrong of culprits; of `hidden` ones it is not told whether their calls differ."""
+    """`differing` are error, right and wrong of culprits; of `hidden` ones it is not stated whether their calls differ."""
 
     line: int
     number: str
@@ -72,8 +72,8 @@ class _Entry:
     @property
     def members(self) -> frozenset[int]:
         """Ranks of the group; of all of them the first version prints how many they are."""
-        is_told = not self.expected and self.group.endswith(_OF_ALL) and self.count <= MOST_RANKS
-        return frozenset(range(self.count)) if is_told else self.expected
+        is_known = not self.expected and self.group.endswith(_OF_ALL) and self.count <= MOST_RANKS
+        return frozenset(range(self.count)) if is_known else self.expected
 
     def accuse(self, rank: int, error: str, details: str | None) -> None:
         """Take a culprit: in what its call differs from that of the file which the analyzer opened first."""
@@ -132,8 +132,8 @@ class RecorderAnalysis:
             elif self._entries:
                 self._fill(self._entries[-1], found)
         if self._entries and "Culprit rank" in line:
-            told = sum(found["culprit"] is not None for found in said)
-            self._entries[-1].is_cut |= told != line.count("Culprit rank") or len(line) >= _LONGEST
+            stated = sum(found["culprit"] is not None for found in said)
+            self._entries[-1].is_cut |= stated != line.count("Culprit rank") or len(line) >= _LONGEST
 
     def _fill(self, entry: _Entry, said: re.Match[str]) -> None:
         entry.group = entry.group or said["group"] or ""

@@ -29,9 +29,9 @@ def report(
     size: int | None = None,
     kind: str = "",
 ) -> Iterator[LogPosition]:
-    """Rows of one operation: 1 for ranks that came and wait, 0 for those that did not; a row without rank where nobody is told.
+    """Rows of one operation: 1 for ranks that came and wait, 0 for those that did not; a row without rank where none is stated.
 
-    `size` is the number of members, None when not told.
+    `size` is the number of members, None when not stated.
     """
     for rank in sorted({*present, *missing}):
         came = rank not in missing

@@ -213,7 +213,7 @@ def _pairs(line: str) -> Found:
         ms = _MS.get(unit, 1000.0) if unit else usual
         if ms is None:
             return []
-        # Parts of a part (`backward`, `backward_inner`) are told beside it.
+        # Parts of a part (`backward`, `backward_inner`) are stated beside it.
         if kind in ("wait", "message") or all(each != kind for each, _ in found):
             found.append((kind, float(pair["value"]) * ms))
     kinds = {kind for kind, _ in found}
@@ -245,7 +245,7 @@ def is_record(line: str) -> bool:
 def _header(line: str) -> _Table | None:
     """The columns: rank or step in front, both or one of them; two kinds of times at least.
 
-    Without a rank the columns must be separated and their unit told: a list of words is no table.
+    Without a rank the columns must be separated and their unit stated: a list of words is no table.
     """
     cells, usual = _cells(line), _ms(line)
     if not cells or usual is None or any(cell[:1].isdigit() for cell in cells):

@@ -99,7 +99,7 @@ class Tracebacks:
         return None
 
     def _ended(self, ended: _Open, last: str) -> _Open:
-        """The traceback with the shard that it ended, where its last line tells that."""
+        """The traceback with the shard that it ended, where its last line shows that."""
         shard = _SHARD.search(last) if self._of_shard and ended.origin.rank is None else None
         if shard is None:
             return ended

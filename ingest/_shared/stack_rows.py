@@ -57,8 +57,8 @@ def stack_batches(artefact: Artefact, found: Sequence[Thread]) -> Iterator[Batch
 def _ranks(artefact: Artefact, threads: Sequence[Thread]) -> list[int | None]:
     """Ranks by headings, else by what processes are called; what a name of a file states goes before its only process."""
     places = {thread.pid: thread.place for thread in threads if thread.pid is not None and thread.place is not None}
-    told = world_ranks(places) if not artefact.has_stated_rank or len(places) > 1 else {}
-    return [told.get(thread.pid) if thread.rank is None and thread.pid is not None else thread.rank for thread in threads]
+    stated = world_ranks(places) if not artefact.has_stated_rank or len(places) > 1 else {}
+    return [stated.get(thread.pid) if thread.rank is None and thread.pid is not None else thread.rank for thread in threads]
 
 
 def _of_processes(threads: list[Thread]) -> list[Thread]:
@@ -74,18 +74,18 @@ def _of_processes(threads: list[Thread]) -> list[Thread]:
 
 def _mains(artefact: Artefact, threads: list[Thread]) -> set[int]:
     """Indices of the main threads: by number or name, else in each process of each dump the one that runs the program."""
-    told: set[int] = set()
+    stated: set[int] = set()
     runs: dict[tuple[int | None, str | None, int | None, int], list[int]] = defaultdict(list)
     for index, thread in enumerate(threads):
         pid = artefact.pid if thread.pid is None else thread.pid
         is_numbered = thread.number is not None and pid is not None
         if thread.number == pid if is_numbered else thread.name == "MainThread":
-            told.add(index)
+            stated.add(index)
         runs[thread.rank, thread.host, pid, thread.dump].append(index)
     for members in runs.values():
-        if not told.intersection(members):
-            told |= {index for index in members if is_entry(threads[index].frames) or _begins_in_main(threads[index])}
-    return told
+        if not stated.intersection(members):
+            stated |= {index for index in members if is_entry(threads[index].frames) or _begins_in_main(threads[index])}
+    return stated
 
 
 def _begins_in_main(thread: Thread) -> bool:

@@ -1,4 +1,4 @@
-"""Threads in stack dumps as text: py-spy's own form, faulthandler's and gdb's, told apart line by line."""
+"""Threads in stack dumps as text: py-spy's own form, faulthandler's and gdb's, distinguished line by line."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ class Reading:
         return self.thread and _whole(self.thread)
 
     def _between(self, line: str) -> None:
-        if told := dumped(line):
-            self._places[told[0]] = told[1]
+        if stated := dumped(line):
+            self._places[stated[0]] = stated[1]
         self._is_ruled = is_rule(line)
         self._written.read(line)
 

@@ -60,8 +60,8 @@ def processes_in(content: bytes, host: str | None) -> Iterator[ProcessRank]:
             noted[pid, False].add(rank)
             processes[rank].add(pid)
     for pid, variables in _environments(lines).items():
-        if (told := claim(variables)) is not None:
-            noted[pid, False].add(told.rank)
+        if (stated := claim(variables)) is not None:
+            noted[pid, False].add(stated.rank)
     for (pid, is_local), ranks in sorted(noted.items()):
         if len(processes[min(ranks)]) > 1:
             continue  # of two jobs, or of a rank and its children

@@ -32,8 +32,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     document = yield from read_object(artefact)
     if document is None:
         return
-    told = document.get("message")
-    said = told if isinstance(told, dict) else document
+    stated = document.get("message")
+    said = stated if isinstance(stated, dict) else document
     message = text(said.get("message"))
     if not message:
         yield Problem("no message", fatal=True)

@@ -61,7 +61,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 
 def _without_open_call(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries of a cut dump without those of a group call whose end was cut: that alone tells whether they are done."""
+    """The entries of a cut dump without those of a group call whose end was cut: that alone shows whether they are done."""
     names = [str(entry["profiling_name"]) for entry in entries]
     if not any("coalesced" in name for name in names):
         return entries

@@ -223,7 +223,7 @@ def _is_finite(value: float) -> bool:
 
 
 class _Identities:
-    """What equal values share. Dictionaries, of which a dump has one for each distinct frame, are told apart as objects.
+    """What equal values share. Dictionaries, of which a dump has one for each distinct frame, are distinguished as objects.
 
     So are long or deep lists, and each object is looked at once: rows may all refer to one list.
     """

@@ -46,7 +46,7 @@ def is_ethtool(head: str) -> bool:
 
 
 def readings(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Reading]:
-    """Each read in file order; one of which nothing tells the interface is left out."""
+    """Each read in file order; one of which nothing shows the interface is left out."""
     named = _NAMED.search(path.rsplit("/", 1)[-1])
     interface, time_ns = named[1] if named else None, None
     reading: Reading | None = None

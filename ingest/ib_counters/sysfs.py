@@ -1,6 +1,6 @@
 """Files below /sys/class/infiniband as `grep "" FILES` prints them: the path, a colon, and what the file holds.
 
-One text may have several reads: a file that comes again begins the next one. A line of `date` above tells its time.
+One text may have several reads: a file that comes again begins the next one. A line of `date` above shows its time.
 """
 
 from __future__ import annotations

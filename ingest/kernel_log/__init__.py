@@ -178,7 +178,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines, and where one goes on below another that tells nothing by itself, what both say together."""
+    """Lines, and where one goes on below another that shows nothing by itself, what both say together."""
     above = ""
     for number, whole in lines:
         line = whole[:MAX_TEXT]

@@ -69,8 +69,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 
 def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[Problem]:
-    if told := problem():
-        yield Problem(told)
+    if stated := problem():
+        yield Problem(stated)
     if tally.problem:
         yield Problem(f"{tally.problem}; what came before was used", f"byte={tally.read}")
     elif not tally.has_end:

@@ -171,10 +171,10 @@ def _detail(raw: bytes) -> dict[str, Any]:
 
 
 def _kind(args: dict[str, Any], name: str | None, kernel: str) -> str:
-    told = text(args.get("Collective name"))
-    if told is None and name is not None and (match := COLLECTIVE.match(name)):
-        told = match[2]
-    return _KINDS.get(told, told) if told else kind_of_kernel(kernel)
+    stated = text(args.get("Collective name"))
+    if stated is None and name is not None and (match := COLLECTIVE.match(name)):
+        stated = match[2]
+    return _KINDS.get(stated, stated) if stated else kind_of_kernel(kernel)
 
 
 def _backend(name: str | None, head: TraceHead) -> str:

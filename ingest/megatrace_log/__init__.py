@@ -42,7 +42,7 @@ def sniff(head: bytes, path: str) -> int:
 
 @dataclass(slots=True)
 class _File:
-    """What the lines told so far; `newest` is the last opCount of each communicator and rank, `dump` the dump they are of."""
+    """What the lines stated so far; `newest` is the last opCount of each communicator and rank, `dump` the dump they are of."""
 
     hashes: frozenset[str]
     columns: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -79,13 +79,13 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 
 def _whole_hashes(artefact: Artefact) -> frozenset[str]:
-    """Every groupHash of a line that is not cut; a cut one is told by them."""
+    """Every groupHash of a line that is not cut; a cut one is shown by them."""
     found: set[str] = set()
     for _, line in Lines(artefact):
         match = _LINE.fullmatch(line)
-        told = _HASH.fullmatch(match["rest"]) if match is not None and len(match["said"]) < LINE_CHARS else None
-        if told is not None and len(found) < _MAX_GROUPS:
-            found.add(told[1])
+        stated = _HASH.fullmatch(match["rest"]) if match is not None and len(match["said"]) < LINE_CHARS else None
+        if stated is not None and len(found) < _MAX_GROUPS:
+            found.add(stated[1])
     return frozenset(found)
 
 
@@ -126,12 +126,12 @@ def _stream(text: str) -> int:
 
 def _communicator(found: _File, rest: str, is_cut: bool) -> str | None:
     """The label by the groupHash, which is the same on all members; that of a cut line only where one whole hash fits it."""
-    told = _HASH.fullmatch(rest)
-    if told is None:
+    stated = _HASH.fullmatch(rest)
+    if stated is None:
         return None
-    value: str | None = told[1]
+    value: str | None = stated[1]
     if is_cut:
-        fitting = [known for known in found.hashes if known.startswith(told[1])] if len(told[1]) >= _LEAST_DIGITS else []
+        fitting = [known for known in found.hashes if known.startswith(stated[1])] if len(stated[1]) >= _LEAST_DIGITS else []
         value = fitting[0] if len(fitting) == 1 else None
     return None if value is None else f"nccl:megatrace-{int(value) & (1 << 64) - 1:016x}"
 
@@ -169,7 +169,7 @@ def _rest(found: _File, end: Problem | None) -> Iterator[Item]:
 
 
 def _coverage(found: _File) -> Batch:
-    """What the file leaves out; that it ends early is never told: the last calls before a kill are not in it."""
+    """What the file leaves out; that it ends early is never stated: the last calls before a kill are not in it."""
     said = [
         f"{found.full_dumps} dumps filled the ring: older lines were overwritten" if found.full_dumps else None,
         f"{found.skipped} launches between the others have no line" if found.skipped and not found.unplaced else None,

@@ -51,7 +51,7 @@ def sniff(head: bytes, path: str) -> int:
 
 @dataclass(slots=True)
 class _File:
-    """What a file told so far; `numbers` has first, last and count of each series of numbers."""
+    """What a file stated so far; `numbers` has first, last and count of each series of numbers."""
 
     operations: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     communicators: dict[tuple[int | None, str], dict[str, Any]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def _communicator(
 
 def _operation(operation: Mapping[str, Any], form: str) -> dict[str, Any]:
     """Columns of `operations`; times by the host's clock are there in the verbose form only."""
-    told = str(operation[form])
+    stated = str(operation[form])
     source = text(operation.get(f"{form}_timing_source"))
     micros = integer(operation.get(f"{form}_exec_time_us"))
     times = _object(operation.get("event_trace_ts"))
@@ -167,7 +167,7 @@ def _operation(operation: Mapping[str, Any], form: str) -> dict[str, Any]:
     return {
         "backend": "nccl",
         "op_id": integer(operation.get(f"{form}_sn")),
-        "kind": _KINDS.get(told, told[:64].lower()),
+        "kind": _KINDS.get(stated, stated[:64].lower()),
         "is_p2p": form == "p2p",
         "peer": rank_number(operation.get("p2p_peer")),
         "bytes": integer(operation.get(f"{form}_msg_size_bytes")),

@@ -21,7 +21,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One communicator of a report: `hash` as 16 hexadecimal digits, `size` its number of ranks where it is told."""
+    """One communicator of a report: `hash` as 16 hexadecimal digits, `size` its number of ranks where it is stated."""
 
     hash: str | None = None
     secondary: str | None = None

@@ -178,7 +178,7 @@ def _name(nic: str | None, entry: Any) -> str | None:
 
 
 def _runs(content: bytes, head: Any, names: Sequence[str | None]) -> Iterator[Item]:
-    """Runs that lie in the file; together they hold no more than the file does, so that none can be told many times."""
+    """Runs that lie in the file; together they hold no more than the file does, so that none can be stated many times."""
     table = np.frombuffer(content, layout.RUN, int(head["runs"]), _table(head))
     first, room, batch, size = _table(head) + table.nbytes, len(content), list[tuple[int, Any]](), 0
     for place, run in enumerate(table):

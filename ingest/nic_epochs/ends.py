@@ -32,7 +32,7 @@ class End:
 
     @property
     def capture(self) -> tuple[str | None, str | None, int, str | None]:
-        """What tells the captures of a file apart."""
+        """What shows the captures of a file apart."""
         return self.host, self.nic, self.epoch_ns, self.clock
 
     @property

@@ -34,7 +34,7 @@ _GAP = 32
 _WAYS = {"send": 0, "sent": 0, "tx": 0, "recv": 1, "receive": 1, "received": 1, "rx": 1}
 
 Ints = npt.NDArray[np.int64]
-Told = tuple[int | None, int | None, int | None]
+Stated = tuple[int | None, int | None, int | None]
 """What rows say of a capture: its first epoch, the one behind its last, and bytes per second of the line."""
 
 
@@ -47,16 +47,16 @@ class _Cells:
     way: array[int] = field(default_factory=lambda: array("q"))
     epoch: array[int] = field(default_factory=lambda: array("q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
-    told: dict[tuple[Any, ...], Told] = field(default_factory=dict)
+    stated: dict[tuple[Any, ...], Stated] = field(default_factory=dict)
 
     def cover(self, end: End, row: Mapping[str, Any]) -> None:
         """Take what a row says of the whole capture; parts that rows tell apart are one."""
         first, epochs, line = (whole(row.get(name)) for name in ("first_epoch", "epochs", "line_bytes_per_s"))
-        begin, stop, rate = self.told.get(end.capture, (None, None, None))
+        begin, stop, rate = self.stated.get(end.capture, (None, None, None))
         if first is not None and epochs is not None:
             begin = first if begin is None else min(begin, first)
             stop = first + epochs if stop is None else max(stop, first + epochs)
-        self.told[end.capture] = (begin, stop, rate if line is None else max(line, rate or line))
+        self.stated[end.capture] = (begin, stop, rate if line is None else max(line, rate or line))
 
     def add(self, end: End, way: int, epoch: int, count: int) -> None:
         """Take one row."""
@@ -116,7 +116,7 @@ def _tables(cells: _Cells) -> Iterator[Batch]:
     number = {key: at for at, key in enumerate(dict.fromkeys(end.capture for end in ends))}
     of_end = np.array([number[end.capture] for end in ends], np.int64)
     end, way, epoch, count = (np.frombuffer(column, np.int64) for column in (cells.end, cells.way, cells.epoch, cells.bytes))
-    yield _captures(list(number), [cells.told.get(key, (None, None, None)) for key in number], of_end[end], epoch)
+    yield _captures(list(number), [cells.stated.get(key, (None, None, None)) for key in number], of_end[end], epoch)
     names = names_of(ends)
     yield queue_pairs(ends, names)
     order = np.lexsort((count, epoch, way, end))
@@ -125,14 +125,14 @@ def _tables(cells: _Cells) -> Iterator[Batch]:
     yield from _runs(names, of_end, end[last], way[last], epoch[last], count[last])
 
 
-def _captures(keys: Sequence[tuple[Any, ...]], told: Sequence[Told], number: Ints, epoch: Ints) -> Batch:
+def _captures(keys: Sequence[tuple[Any, ...]], stated: Sequence[Stated], number: Ints, epoch: Ints) -> Batch:
     """A capture lasts from its first row to its last, unless the file says what was captured; `number` is that of each row."""
     first, last = np.full(len(keys), LARGEST), np.full(len(keys), -LARGEST)
     np.minimum.at(first, number, epoch)
     np.maximum.at(last, number, epoch)
     spans = [
         (at, end - at + 1) if begin is None or stop is None else (begin, min(stop - begin, LARGEST))
-        for (begin, stop, _), at, end in zip(told, first.tolist(), last.tolist(), strict=True)
+        for (begin, stop, _), at, end in zip(stated, first.tolist(), last.tolist(), strict=True)
     ]
     columns: dict[str, Sequence[Any]] = {
         "capture_id": list(range(len(keys))),
@@ -143,7 +143,7 @@ def _captures(keys: Sequence[tuple[Any, ...]], told: Sequence[Told], number: Int
         "clock": [key[3] for key in keys],
         "first_epoch": [begin for begin, _ in spans],
         "epochs": [epochs for _, epochs in spans],
-        "line_bytes_per_s": [line for *_, line in told],
+        "line_bytes_per_s": [line for *_, line in stated],
     }
     if all(key[0] is None for key in keys):
         del columns["host"]  # that of the file

@@ -52,8 +52,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
                 yield from _export(Export.of(database, copy.tell()), artefact)
         except (sqlite3.Error, OSError, ValueError, TypeError, OverflowError) as error:
             # Damaged pages give values of any kind, and even messages that are no text.
-            told = "it has more rows than a file of its size can hold" if str(error) == "interrupted" else error
-            yield Problem(f"cannot be read any further: {told}", fatal=True)
+            stated = "it has more rows than a file of its size can hold" if str(error) == "interrupted" else error
+            yield Problem(f"cannot be read any further: {stated}", fatal=True)
 
 
 def _export(export: Export, artefact: Artefact) -> Iterator[Item]:
@@ -63,8 +63,8 @@ def _export(export: Export, artefact: Artefact) -> Iterator[Item]:
         return
     if not has_ranges:
         yield Problem("no NVTX ranges in this export: steps and stages are unknown")
-    if told := problem():
-        yield Problem(told)
+    if stated := problem():
+        yield Problem(stated)
     epoch = next((int(row[0] or 0) for row in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), 0)
     host = next((str(row[1]) for row in export.rows("TARGET_INFO_SYSTEM_ENV", "name", "value") if row[0] == "Hostname"), None)
     yield Identity(host=host)
@@ -127,8 +127,8 @@ def _ranks(export: Export, processes: dict[int, _Process], artefact: Artefact) -
     if len(said) == len(busy) and len(set(said.values())) == len(said):
         return said, None
     if len(busy) == 1:
-        told = [match for row in export.rows("META_DATA_CAPTURE", "value") if (match := _VARIABLE.match(str(row[0])))]
-        rank = int(told[0][1]) if told else artefact.rank
+        stated = [match for row in export.rows("META_DATA_CAPTURE", "value") if (match := _VARIABLE.match(str(row[0])))]
+        rank = int(stated[0][1]) if stated else artefact.rank
         if rank is not None:
             return {busy[0]: rank}, None
     first = (artefact.rank or 0) if len(busy) == 1 else 0

@@ -1,6 +1,6 @@
 """The environment of a process as people save it: /proc/PID/environ, with its zero bytes or as lines (docs/formats).
 
-Only what tells the rank is kept: environments hold passwords. The number of the process is in the name of the file or of its
+Only what shows the rank is kept: environments hold passwords. The number of the process is in the name of the file or of its
 folder; of several processes in one text it stands in a line above each, or in front of each variable.
 """
 
@@ -90,9 +90,9 @@ def _several(content: bytes) -> dict[tuple[str | None, int], dict[str, str]]:
 
 def _of_several(found: Mapping[tuple[str | None, int], Mapping[str, str]]) -> Iterator[Item]:
     """Each process that says its rank; two that say the same one are of several jobs, and tell nothing."""
-    said = {process: told for process, variables in found.items() if (told := claim(variables)) is not None}
-    times = Counter(told.rank for told in said.values())
-    known = {process: told for process, told in said.items() if times[told.rank] == 1}
+    said = {process: stated for process, variables in found.items() if (stated := claim(variables)) is not None}
+    times = Counter(stated.rank for stated in said.values())
+    known = {process: stated for process, stated in said.items() if times[stated.rank] == 1}
     if len(known) < len(said):
         yield Problem("several processes of one rank: of several jobs, or of the children of a rank")
     if known:

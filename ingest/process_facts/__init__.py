@@ -47,7 +47,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     lines = Lines(artefact)
     columns: dict[str, list[Any]] = defaultdict(list)
     places: dict[str, list[Any]] = defaultdict(list)
-    told: dict[tuple[str, str], None] = {}
+    stated: dict[tuple[str, str], None] = {}
     for seen in _launched(read_table(lines, artefact.path)):
         if len(columns["pid"]) == MAX_ROWS:
             yield Problem(f"more than {MAX_ROWS} processes; the rest was left out", f"line={seen.line}")
@@ -60,13 +60,13 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         columns["waits_on"].append(None)
         columns["sample"].append((artefact.sample or 0) + seen.sample)
         columns["is_child"].append(None if seen.rank is None else False)
-        told.update(dict.fromkeys(seen.settings))
+        stated.update(dict.fromkeys(seen.settings))
         if "local_rank" in seen.place and seen.pid == seen.thread:
             for name, value in {"locator": f"line={seen.line}", "pid": seen.pid, "method": "command"}.items():
                 places[name].append(value)
             for name in ("local_rank", "node", "per_node"):
                 places[name].append(seen.place.get(name))
-    yield from setting_batches(settings(told), rank=None)
+    yield from setting_batches(settings(stated), rank=None)
     if lines.problem is not None:
         yield lines.problem
     if not columns["pid"]:

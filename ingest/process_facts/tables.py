@@ -152,7 +152,7 @@ def _row(columns: list[str], number: int, line: str) -> Seen | None:
         wchan=wchan if wchan and _WORD.fullmatch(wchan) else None,
         rank=int(rank[1]) if rank else None,
         settings=tuple(of_command(command, is_whole=False)) if " --" in command else (),
-        place={name: int(said[1]) for name, told in _PLACES.items() if (said := told.search(command))},
+        place={name: int(said[1]) for name, stated in _PLACES.items() if (said := stated.search(command))},
     )
 
 
@@ -203,7 +203,7 @@ class _Proc:
             seen.switches = (seen.switches or 0) + digits
 
     def finished(self) -> Iterator[Seen]:
-        """The process that was read last, when it can be told which one it was."""
+        """The process that was read last, when it can be stated which one it was."""
         if self._open is not None and self._open.pid is not None:
             yield self._open
         self._open = None

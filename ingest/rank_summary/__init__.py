@@ -55,15 +55,15 @@ def _opened(content: bytes) -> tuple[Mapping[str, Any], bytes]:
     if expanded > min(most, summaries.MOST_EXPANDED) or (not flags & summaries.ZSTD and expanded != stored):
         raise Refused(f"{stored} bytes that expand to {expanded}")
     try:
-        told = orjson.loads(body[:text])
+        stated = orjson.loads(body[:text])
         columns = body[text : text + stored]
         if flags & summaries.ZSTD:
             columns = zstandard.ZstdDecompressor(max_window_size=summaries.MOST_EXPANDED).decompress(columns, expanded)
     except (orjson.JSONDecodeError, zstandard.ZstdError) as error:
         raise Refused(f"damaged: {error}") from error
-    if len(columns) > expanded or not isinstance(told, dict):
+    if len(columns) > expanded or not isinstance(stated, dict):
         raise Refused("damaged: it is not of the size that it says")
-    return told, columns
+    return stated, columns
 
 
 def _facts(description: Mapping[str, Any], columns: bytes) -> Iterator[Item]:

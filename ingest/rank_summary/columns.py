@@ -53,24 +53,24 @@ def encoded(tables: Sequence[Rows], types: Mapping[str, Types]) -> bytes:
 
 def _encoded(name: str, column: Packed, kind: str, arrays: list[bytes]) -> dict[str, Any]:
     """One column of the directory; its bytes are added to `arrays`."""
-    told: dict[str, Any] = {"name": name}
+    stated: dict[str, Any] = {"name": name}
     data = column.data
     if len(data) != column.length or column.length == 1:
-        told["one"] = True
+        stated["one"] = True
     if column.mask is not None:
-        told["nulls"] = True
+        stated["nulls"] = True
         data = np.where(column.mask, data[~column.mask][0] if not column.mask.all() else 0, data)
     if is_coded(kind):
-        told["words"] = [_word(word, kind) for word in column.words or ()]
+        stated["words"] = [_word(word, kind) for word in column.words or ()]
     elif data.dtype != np.bool_ and len(data):
         base = int(data.min())
         if base and abs(int(data.max()) - base) < 1 << 62:
-            told["base"], data = base, data - base
-    told["type"] = "i1" if data.dtype == np.bool_ else _narrowest(data)
-    arrays.append(np.ascontiguousarray(data).astype(f"<{told['type']}").tobytes())
+            stated["base"], data = base, data - base
+    stated["type"] = "i1" if data.dtype == np.bool_ else _narrowest(data)
+    arrays.append(np.ascontiguousarray(data).astype(f"<{stated['type']}").tobytes())
     if column.mask is not None:
         arrays.append(np.packbits(column.mask, bitorder="little").tobytes())
-    return told
+    return stated
 
 
 def _narrowest(data: Array) -> str:
@@ -107,8 +107,8 @@ def decoded(content: bytes, types: Mapping[str, Types]) -> Iterator[Rows | str]:
         raise Refused("the directory of its columns is no list")
     place = 4 + size
     for entry in directory:
-        told = entry if isinstance(entry, dict) else {}
-        table, count, listed = str(told.get("table"))[:60], told.get("rows"), told.get("columns")
+        stated = entry if isinstance(entry, dict) else {}
+        table, count, listed = str(stated.get("table"))[:60], stated.get("rows"), stated.get("columns")
         if not isinstance(count, int) or not 0 <= count <= len(content) // ROW_BYTES or not isinstance(listed, list):
             raise Refused(f"{table!a}: {str(count)[:20]} rows, which is none or more than its bytes can hold")
         columns: dict[str, Packed] = {}

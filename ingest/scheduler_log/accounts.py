@@ -73,7 +73,7 @@ class Accounts:
         return next(iter(jobs.values())) if len(jobs) == 1 else ""
 
     def ends(self) -> Iterator[tuple[int, str, str, str]]:
-        """Line, text, kind and subject of how the one job of the tables ended; of several nothing tells which is meant."""
+        """Line, text, kind and subject of how the one job of the tables ended; of several nothing shows which is meant."""
         jobs = [row for row in self._rows if row.step is None]
         if len({row.job for row in self._rows}) != 1 or not jobs:
             return

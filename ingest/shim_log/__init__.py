@@ -18,7 +18,7 @@ _NAME = re.compile(r"\.\d+\.\d+(?:-\d+)?\.(?:frx|tmp|off)$")
 
 
 def sniff(head: bytes, path: str) -> int:
-    """By its magic; by its name when the magic is gone, so that a damaged log is told as one."""
+    """By its magic; by its name when the magic is gone, so that a damaged log is stated as one."""
     if head.startswith(MAGIC) or _OFF.match(head):
         return 100
     return 60 if _NAME.search(path) else 0

@@ -54,12 +54,12 @@ def carriers(log: ShimFile, states: Table) -> dict[str, Any]:
     known = _by_flow(log.tables.get(layout.QUEUE_PAIRS))
     distinct, inverse = np.unique(_keys(states, "comm", "generation", "channel", "direction", "peer"), return_inverse=True)
     found = [known.get(key) for key in distinct.tolist()]
-    told = {
+    stated = {
         "queue_pair": [None if pair is None else name(pair) for pair in found],
         "local_nic": [None if pair is None else text(pair["device"]) or None for pair in found],
         "remote_nic": [None if pair is None else address(pair, "remote_gid", "remote_lid") for pair in found],
     }
-    return {column: coded_column(inverse, values) for column, values in told.items()}
+    return {column: coded_column(inverse, values) for column, values in stated.items()}
 
 
 def _by_flow(pairs: Table | None) -> dict[int, np.void]:

@@ -59,7 +59,7 @@ def texts(values: Sequence[str | None]) -> Packed:
 def labels(log: ShimFile) -> list[str | None]:
     """Label of each communicator slot; the same on every member unless the identity is local to the process.
 
-    The identity made of the unique id comes first, then the one that NCCL told a profiler.
+    The identity made of the unique id comes first, then the one that NCCL stated a profiler.
     """
     comms = log.tables.get(layout.COMMS)
     if comms is None:

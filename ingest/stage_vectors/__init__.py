@@ -29,8 +29,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if isinstance(content, Problem):
         yield content
         return
-    if told := problem():
-        yield Problem(told)
+    if stated := problem():
+        yield Problem(stated)
     found = 0
     for item in sections(content):
         if isinstance(item, Problem):

@@ -54,7 +54,7 @@ class _Traced:
         return thread in self.calls or len(self.calls) < MAX_THREADS
 
     def threads(self, artefact: Artefact) -> Iterator[Thread]:
-        """Each with one frame: the call, and the file that it is about where the trace tells its name."""
+        """Each with one frame: the call, and the file that it is about where the trace shows its name."""
         process = self.process or artefact.pid or min((pid for pid in self.calls if pid is not None), default=None)
         for pid, (number, name, arguments) in self.calls.items():
             own = process if pid is None else pid

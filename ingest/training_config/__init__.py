@@ -1,7 +1,7 @@
 """Configuration of a training as a file: DeepSpeed's JSON, torchtitan's TOML, YAML of Accelerate, NeMo and Megatron.
 
-Told by its content: names that no other file has, in a document of the form that they belong to. Of YAML the lines `key: value`
-are read, in their sections; anchors, lists and text over several lines are not.
+Known by its content: names that no other file has, in a document of their form. Of YAML the lines `key: value` are
+read, in their sections; anchors, lists and text over several lines are not.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _evaluate(
 
 
 def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, ...]], flows: Sequence[Flow]) -> Finding:
-    """Two ends of one link cannot be told apart; one that all broken links share can."""
+    """Two ends of one link cannot be distinguished; one that all broken links share can."""
     first, single = flows[0], len(ends) == 1
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"

@@ -32,7 +32,7 @@ _BY_RECEIVER = Mechanism("not_transmitted", "remote")
 
 def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flows: OpenFlows) -> Iterator[Finding]:
     seen: set[int] = set()
-    # What a NIC acknowledged and the proxy did not see is told by both ends, what it did not see of sends follows from it.
+    # What a NIC acknowledged and the proxy did not see is shown by both ends, what it did not see of sends follows from it.
     for flow in sorted(
         (each for each in faulty if each.state in _STATES), key=lambda each: each.state is not FlowState.NOT_SEEN
     ):

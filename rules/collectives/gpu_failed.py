@@ -32,7 +32,7 @@ _SHOWN = 4
 def _evaluate(
     roster: Roster, graph: WaitGraph, stacks: StacksByRank, errors: GpuErrors, text: EvidenceText
 ) -> Iterator[Finding]:
-    """Of errors that came together nothing tells which was first: one of their GPUs is to blame.
+    """Of errors that came together nothing shows which was first: one of their GPUs is to blame.
 
     A rank that waits for another one has an error that explains nothing, unless nothing was seen of that one.
     """

@@ -91,8 +91,8 @@ def _evaluate(
     ]
     failed = [_of_failed_ports(root, ports) if liveness.motion is Motion.STALLED else () for root in found]
     if any(failed):
-        told = [root for root, ranks in zip(found, failed, strict=True) if ranks]
-        yield _port_failed(text, told, {rank for ranks in failed for rank in ranks}, heard)
+        stated = [root for root, ranks in zip(found, failed, strict=True) if ranks]
+        yield _port_failed(text, stated, {rank for ranks in failed for rank in ranks}, heard)
     found = [root for root, ranks in zip(found, failed, strict=True) if not ranks]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
     for root in found if len(found) <= _MOST_GROUPS else ():
@@ -108,17 +108,17 @@ def _of_failed_ports(root: Root, ports: FailedPorts) -> tuple[int, ...]:
     return ranks if 2 * len(ranks) <= len(root.ranks) else ()
 
 
-def _port_failed(text: EvidenceText, told: Sequence[Root], failed: Collection[int], heard: Logged) -> Finding:
+def _port_failed(text: EvidenceText, stated: Sequence[Root], failed: Collection[int], heard: Logged) -> Finding:
     """The members whose port failed, of all operations that stand still with such a one."""
     ranks = tuple(sorted(failed))
-    others = {rank for root in told for rank in root.ranks} - {*ranks}
-    wait = told[0].waits[0]
-    waiting = f"{evidence_text.ranks_text(told[0].ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
+    others = {rank for root in stated for rank in root.ranks} - {*ranks}
+    wait = stated[0].waits[0]
+    waiting = f"{evidence_text.ranks_text(stated[0].ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
     lines = {fault.rank: Evidence(f"rank {fault.rank} reported: {fault.text}", fault.source) for fault in heard.nic_faults}
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN,
-        stage=text.joined_stage(wait, told[0].ranks, Component.COMMUNICATION),
+        stage=text.joined_stage(wait, stated[0].ranks, Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         evidence=(
@@ -166,7 +166,7 @@ def _finding(
 ) -> Finding:
     """Build the finding; `known` are ranks beside the root over whose NIC it may go, and lines about the network.
 
-    These are told where the hosts live and are inside the same call.
+    These are stated where the hosts live and are inside the same call.
     """
     wait, (beside, lines) = root.waits[0], known
     stage = text.joined_stage(wait, root.ranks, Component.COMMUNICATION)
@@ -190,7 +190,7 @@ def _finding(
 
 
 def _cause(groups: Communicators, root: Root, lines: bool) -> Cause:
-    """A rooted operation that only some finished fits members that disagree on the root; the network only where it is told of.
+    """A rooted operation that only some finished fits members that disagree on the root; the network only where it is known of.
 
     That nothing else is left is no fact: devices, libraries and the network all look the same from above.
     """

@@ -116,7 +116,7 @@ def _of_tails(roster: Roster, stopped: Sequence[StoppedRank], silence: NicSilenc
     return replace(
         _of_either(ranks, _tails(stopped, silence), peers, Granularity.GROUP),
         mechanism=Mechanism("not_started" if first.did_not_begin else "not_delivered", _side(ranks)),
-        since=_moment(roster, last.told_by, last.since_ns, last.clock),
+        since=_moment(roster, last.shown_by, last.since_ns, last.clock),
     )
 
 
@@ -152,9 +152,9 @@ def _tails(stopped: Sequence[StoppedRank], silence: NicSilence) -> Iterator[Evid
     yield Evidence(silence.reason, silence.source)
     for each in stopped[:_SHOWN]:
         begun = each.others if each.did_not_begin else each.links
-        told = each.links if each.did_not_begin else each.others
+        stated = each.links if each.did_not_begin else each.others
         last = min(begun, key=lambda tail: tail.moved)
-        ways = f"{counted(len(told), 'link')} {'of' if each.did_not_begin else 'without'} rank {each.rank}"
+        ways = f"{counted(len(stated), 'link')} {'of' if each.did_not_begin else 'without'} rank {each.rank}"
         yield Evidence(
             f"rank {last.sender} to rank {last.receiver} moved {last.moved / 1e6:.1f} MB of its last operator, of "
             f"{last.expected / 1e6:.1f} MB {_by(last)}; {ways} ended with a whole one",
@@ -169,18 +169,18 @@ def _by(tail: Tail) -> str:
 
 def _of_exchange(roster: Roster, exchange: HaltedExchange, silence: NicSilence) -> Finding:
     """A rank that stopped before a message, or its NIC on the way: where the calls are not known, one looks like the other."""
-    ranks, first = exchange.ranks, min(exchange.told, key=lambda each: each.rank)
-    peers = {each.rank for each in exchange.told} - {*ranks}
+    ranks, first = exchange.ranks, min(exchange.stated, key=lambda each: each.rank)
+    peers = {each.rank for each in exchange.stated} - {*ranks}
     return replace(
-        _of_either(ranks, _told(exchange, silence), peers or ranks, Granularity.LINK),
+        _of_either(ranks, _stated(exchange, silence), peers or ranks, Granularity.LINK),
         mechanism=Mechanism("not_delivered", _side(ranks)),
         since=_moment(roster, first.rank, first.since_ns, first.clock),
     )
 
 
-def _told(exchange: HaltedExchange, silence: NicSilence) -> Iterator[Evidence]:
+def _stated(exchange: HaltedExchange, silence: NicSilence) -> Iterator[Evidence]:
     yield Evidence(silence.reason, silence.source)
-    yield from map(_stopped, exchange.told[:_SHOWN])
+    yield from map(_stopped, exchange.stated[:_SHOWN])
     yield Evidence(f"messages between {counted(exchange.complete, 'other pair')} of ranks went on")
     yield _EITHER
 
@@ -202,7 +202,7 @@ def _agrees(graph: WaitGraph, ranks: Sequence[int], is_one: bool) -> bool:
 def _finding(roster: Roster, ranks: tuple[int, ...], links: Sequence[HaltedLink], silence: NicSilence, is_one: bool) -> Finding:
     """Of ranks that have a NIC together one may have held up the others where nothing had begun."""
     named = len(ranks) == 1 or (is_one and any(link.begun for link in links))
-    nics = {link.nic for link in links if is_one and link.told_by in ranks}
+    nics = {link.nic for link in links if is_one and link.shown_by in ranks}
     others = sorted({rank for link in links for rank in link.ends} - set(ranks)) or list(ranks)
     on_its_way = any(link.begun for link in links)
     return Finding(
@@ -246,9 +246,9 @@ def _evidence(links: Sequence[HaltedLink], silence: NicSilence, on_its_way: bool
 
 def _since(roster: Roster, ranks: Sequence[int], links: Sequence[HaltedLink]) -> Since | None:
     """The last time at which one of the links moved anything, by the clock of a named rank where one tells."""
-    own = [link for link in links if link.told_by in ranks] or links
+    own = [link for link in links if link.shown_by in ranks] or links
     last = max(own, key=lambda link: (link.since_ns, link.ends))
-    return _moment(roster, last.told_by, last.since_ns, last.clock)
+    return _moment(roster, last.shown_by, last.since_ns, last.clock)
 
 
 def _clears(

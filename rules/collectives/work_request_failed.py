@@ -77,15 +77,15 @@ def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[
     network = first.status in NETWORK_STATUS
     silent = max(_peer_silent(shim, pair) for pair in pairs)
     ranks, single = tuple(sorted(rank for each in ends for rank in each)), len(ends) == 1
-    told = tuple(rank for rank in ranks if single and rank in ports)
-    sure = Confidence.CONFIRMED if told or not single or not network else Confidence.LIKELY
+    stated = tuple(rank for rank in ranks if single and rank in ports)
+    sure = Confidence.CONFIRMED if stated or not single or not network else Confidence.LIKELY
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.SUSPECT if silent else sure,
-        evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, told), *_against(first, silent)),
+        evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, stated), *_against(first, silent)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
         resource=Resource(

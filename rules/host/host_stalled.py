@@ -51,7 +51,7 @@ def _next_steps(roster: Roster, stall: Stall) -> tuple[str, ...]:
 
 
 def _look_up(activity: Activity, who: str, pid: int | None) -> str | None:
-    """What to look at first, where the stack tells what is waited for."""
+    """What to look at first, where the stack shows what is waited for."""
     number = pid or "PID"
     if at_prompt(activity.path):
         return f"{who} waits for a command at the prompt of a debugger: take the breakpoint out of the code"

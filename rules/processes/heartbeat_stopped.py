@@ -36,7 +36,7 @@ def _evaluate(
 def _finding(
     roster: Roster, stacks: StacksByRank, graph: WaitGraph, queue_pairs: QueuePairs, text: EvidenceText, rank: int, log: ShimLog
 ) -> Finding:
-    """Nothing in a log tells a killed process from a stopped one; connections that broke to it, or a collector, do."""
+    """Nothing in a log shows a killed process from a stopped one; connections that broke to it, or a collector, do."""
     broken = [pair for pair in queue_pairs if pair.peer == rank and pair.status is not None]
     errors = tuple(
         Evidence(f"queue pair {p.name} of rank {p.rank} to rank {rank} failed (status {p.status})", p.source) for p in broken

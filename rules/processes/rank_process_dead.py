@@ -146,14 +146,14 @@ def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
 def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
     if own is not None and own.kind == "size_mismatch":
         return Cause.SHAPE_MISMATCH
-    if facts.exit_signal is None and (own is not None or _is_told(facts)):
+    if facts.exit_signal is None and (own is not None or _is_known(facts)):
         return Cause.PYTHON_EXCEPTION
     if facts.exit_signal is None and facts.exit_code == 0:
         return Cause.EXTRA_OR_MISSING_COLLECTIVE
     return Cause.PROCESS_DEAD
 
 
-def _is_told(facts: RankFacts) -> bool:
+def _is_known(facts: RankFacts) -> bool:
     """Whether others tell of the exception that it raised."""
     return facts.error is not None and "CheckpointException" in facts.error
 
@@ -175,7 +175,7 @@ def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
     """A signal that launchers send, or an exit that nothing explains, may be the end of a rank that another one took along."""
     if facts.exit_signal in _ENDED_BY_LAUNCHER:
         yield "a launcher ends all ranks with this signal when one has failed"
-    elif facts.exit_signal is None and own is None and not _is_told(facts):
+    elif facts.exit_signal is None and own is None and not _is_known(facts):
         yield "exit reason unknown: it may have ended because another one did"
 
 
@@ -185,7 +185,7 @@ def _evidence(
     ended = Evidence(_end(facts, _seen_by_launcher(logged, facts)), facts.state_source)
     where = f", raised at {place.describe()}" if place else ""
     raised = (Evidence(f"its log ends with {own.text}{where}", own.source),) if own else ()
-    # What it raised tells more than the code that it then ended with.
+    # What it raised shows more than the code that it then ended with.
     yield from (*raised, ended) if facts.exit_code else (ended, *raised)
     if by_device := _by_device(logged, facts):
         yield by_device

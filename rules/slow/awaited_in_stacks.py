@@ -55,7 +55,7 @@ def _rounds(stacks: Mapping[int, Stacks]) -> list[_Round]:
 def _finding(rank: int, found: Stacks, apart: Sequence[_Round], speed: Speed, text: EvidenceText) -> Finding:
     newest = next(sample for sample in reversed(found.main) if sample.number == apart[-1].number)
     others = ranks_text(tuple(sorted(apart[-1].inside)))
-    told = f"in {counted(len(apart), 'round')} of stacks {others} wait in communication and rank {rank} is at work elsewhere"
+    stated = f"in {counted(len(apart), 'round')} of stacks {others} wait in communication and rank {rank} is at work elsewhere"
     stage = newest.activity.stage
     return Finding(
         ranks=(rank,),
@@ -64,7 +64,7 @@ def _finding(rank: int, found: Stacks, apart: Sequence[_Round], speed: Speed, te
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT,
         evidence=(
-            Evidence(told, newest.source),
+            Evidence(stated, newest.source),
             Evidence(f"the job became slower: {speed.reason}", speed.source),
             *text.stack(rank),
         ),

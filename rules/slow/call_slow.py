@@ -22,7 +22,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
+from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.network.call_paces import (
     LEAST_FACTOR,
     LEAST_SHARE,
@@ -59,29 +59,29 @@ def _evaluate(
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
-    told = {rank for each in slow if each.is_told for rank in each.ranks}
+    stated = {rank for each in slow if each.is_known for rank in each.ranks}
     for each in slow:
-        ranks = _ends(each, told, paces, users, roster)
+        ranks = _ends(each, stated, paces, users, roster)
         few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
-        if not few or (not each.is_told and seen.intersection(each.ranks)):
-            continue  # what the network itself shows of such a link tells more
+        if not few or (not each.is_known and seen.intersection(each.ranks)):
+            continue  # what the network itself shows of such a link shows more
         found = hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
         if spared := sorted(set(users.of(each.ranks)) - set(ranks)):
             found = _beside_its_nic(found, spared)
-        yield told_by_cores(found, busy, roster)
+        yield shown_by_cores(found, busy, roster)
         if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
             yield blocked_ranks(users.of(victims))
 
 
-def _ends(each: SlowMembers, told: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
+def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
     """The ranks, and those on their NICs; one whose calls with other hosts are as fast as alike ones says that it is no NIC.
 
-    Not one that is `told` to be slow by other calls of its own: those that are fast may be too short to show it.
+    Not one that is `stated` to be slow by other calls of its own: those that are fast may be too short to show it.
     """
     sound = {
         rank for call in paces.compared if call.factor < _AS_LONG and _leaves_its_host(call, roster) for rank in call.ranks
     }
-    return tuple(sorted({*each.ranks, *users.of(each.ranks)} - (sound - told - set(each.ranks))))
+    return tuple(sorted({*each.ranks, *users.of(each.ranks)} - (sound - stated - set(each.ranks))))
 
 
 def _beside_its_nic(finding: Finding, spared: Sequence[int]) -> Finding:
@@ -106,9 +106,9 @@ def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:
         confidence=Confidence.SUSPECT,
         evidence=tuple(_evidence(each)),
         granularity=_granularity(each),
-        members=Members.EACH if each.is_told else Members.ONE_OF,
+        members=Members.EACH if each.is_known else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
-        mechanism=Mechanism("slow_flow", "local" if each.is_told else "unknown"),
+        mechanism=Mechanism("slow_flow", "local" if each.is_known else "unknown"),
         impact=Impact(round(lost), round(each.share, 3), worst.calls, "arrival"),
         next_steps=(
             f"check ports, cables, PCIe width and error counters of the NICs of {ranks_text(ranks)}",
@@ -118,7 +118,7 @@ def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:
 
 
 def _granularity(each: SlowMembers) -> Granularity:
-    return Granularity.NIC if each.is_told else Granularity.LINK if len(each.ranks) == 2 else Granularity.GROUP
+    return Granularity.NIC if each.is_known else Granularity.LINK if len(each.ranks) == 2 else Granularity.GROUP
 
 
 def _evidence(each: SlowMembers) -> Iterator[Evidence]:
@@ -130,7 +130,7 @@ def _evidence(each: SlowMembers) -> Iterator[Evidence]:
             call.source,
         )
     yield Evidence(f"these ranks lose up to {100 * each.share:.0f} % of the time to such calls, unless other work hides it")
-    if not each.is_told:
+    if not each.is_known:
         yield Evidence("all of these calls have these ranks in common: which of them is slow is unknown", supports=False)
 
 

@@ -37,13 +37,13 @@ def _evaluate(
     roster: Roster, liveness: Liveness, uses: LineUses, shared: SharedNics, users: NicUsers, hardware: Hardware,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
-    told = [nic for nic in shared if nic.use.lost >= thresholds["least_lost"]]
-    hosts = {nic.use.host for nic in told}
-    if not told or not liveness.may_move or hosts >= {use.host for use in uses}:
-        return  # where the lines of all hosts are full, what is the network's and what others' is not told
-    ranks = users.of({rank for nic in told for rank in nic.use.ranks})
-    yield _finding(ranks, told, hardware)
-    reached = {peer for nic in told for peer in nic.use.peers}
+    stated = [nic for nic in shared if nic.use.lost >= thresholds["least_lost"]]
+    hosts = {nic.use.host for nic in stated}
+    if not stated or not liveness.may_move or hosts >= {use.host for use in uses}:
+        return  # where the lines of all hosts are full, what is the network's and what others' is not stated
+    ranks = users.of({rank for nic in stated for rank in nic.use.ranks})
+    yield _finding(ranks, stated, hardware)
+    reached = {peer for nic in stated for peer in nic.use.peers}
     if victims := {rank for rank in roster.ranks if roster.host_of(rank) in reached} - set(ranks):
         yield blocked_ranks(victims)
 

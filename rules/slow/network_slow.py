@@ -80,7 +80,9 @@ def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
     ways = counted(len(fallen.ways), "way")
     yield Evidence(f"all {ways} between hosts keep {100 * fallen.least:.0f} to {100 * fallen.most:.0f} % of their earlier rate")
     yield Evidence(f"{fallen.apart()} pairs of hosts that have no host in common fell at once: no host accounts for all of it")
-    yield Evidence("traffic of the job itself that began then, or of others on all of its NICs, leaves the same evidence", supports=False)
+    yield Evidence(
+        "traffic of the job itself that began then, or of others on all of its NICs, leaves the same evidence", supports=False
+    )
 
 
 def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float) -> Finding:

@@ -160,7 +160,7 @@ def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, 
     """What is slow about a NIC is so for all ranks that have it."""
     links = [link.ends for link in end.links]
     worst, is_open = _worst(end), end.is_open
-    nics = {link.link.nic for link in end.links if end.ranks == (link.link.told_by,)}
+    nics = {link.link.nic for link in end.links if end.ranks == (link.link.shown_by,)}
     others = sorted({rank for link in end.links for rank in link.ends} - set(end.ranks)) or list(end.ranks)
     return Finding(
         ranks=users.of(end.ranks),
@@ -217,14 +217,14 @@ def _rates(links: Sequence[JudgedLink], users: NicUsers) -> Iterator[Evidence]:
     for link in sorted(links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
         sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
         yield Evidence(
-            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_told(link)}, "
+            f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_stated(link)}, "
             f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
             f"in its last {counted(min(link.link.operators, LATEST), 'operator')}, {100 * link.cost:.0f} % of the time",
             link.link.source,
         )
 
 
-def _told(link: JudgedLink) -> str:
+def _stated(link: JudgedLink) -> str:
     return "over all epochs with data, although not in its busiest ones" if link.is_mean else "in its busiest epochs"
 
 

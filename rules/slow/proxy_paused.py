@@ -19,7 +19,7 @@ from forensics.model import (
     Resource,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
+from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.long_calls import LongCalls, statement
 from forensics.rules.reductions.network.other_traffic import SharedNics
@@ -51,13 +51,13 @@ def _evaluate(
     for blame in (_narrowed(each, long) for each in blamed(weights, material, (), NicUsers())):
         found = [paused[link] for link in sorted(blame.links, key=lambda link: (-weights[link], link))]
         finding = _finding(slowness, blame, found, thresholds["likely_pauses"])
-        yield told_by_cores(_beside(finding, long) if blame.ranks == (long.rank,) else finding, busy, roster)
+        yield shown_by_cores(_beside(finding, long) if blame.ranks == (long.rank,) else finding, busy, roster)
     named = {rank for link in material for rank in link}
     if long.rank is not None and long.rank not in named:
         yield from _of_long_calls(slowness, [each for link, each in paused.items() if link in weights], long, thresholds)
     for rank, (channel, share) in slowness.seen_late().items():
         if rank not in named and share >= thresholds["least_share"]:
-            yield told_by_cores(_unpolled(slowness, channel, share), busy, roster)
+            yield shown_by_cores(_unpolled(slowness, channel, share), busy, roster)
 
 
 def _narrowed(blame: Blame, long: LongCalls) -> Blame:

@@ -189,7 +189,7 @@ def _finding(
     slowness: Slowness, text: EvidenceText, late: Sequence[Straggler], members: Members, held: bool, thresholds: Thresholds
 ) -> Finding:
     first, least = _worst(late), thresholds["least_accounted"]
-    # That its GPU takes chunks late tells whose lateness it is; the cause it is only when that is as long as the lateness.
+    # That its GPU takes chunks late shows whose lateness it is; the cause it is only when that is as long as the lateness.
     accounted = min(1.0, first.held_ns / first.typical_ns) if held and first.typical_ns else None
     computes = accounted is not None and accounted >= least
     ranks = tuple(sorted(each.rank for each in late))

@@ -23,9 +23,9 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.arrivals.late_roots import roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.long_stages import long_stage_of
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.long_stages import long_stage_of
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
@@ -81,7 +81,7 @@ def _evaluate(
         return  # where most ranks are late in turn nobody holds the others up
     found = [
         _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds)
-        for item, others in _told_apart(late, own)
+        for item, others in _distinguished(late, own)
         if _speaks(item, layout, thresholds) and not _is_moment(cpu, roster, item, thresholds)
     ]
     named = {rank for finding in found for rank in finding.ranks}
@@ -96,7 +96,9 @@ def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout,
     return not is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
 
 
-def _told_apart(late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+def _distinguished(
+    late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork
+) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
     """Late ranks without those that work as long as their equals where another one works longer: they waited for it."""
     slow = {item.rank for item in own.found}
     for item, others in late:

@@ -59,12 +59,12 @@ def _evaluate(
     for each in paused.begun:
         by_host[hosts.get(each.rank)].append(each)
     for host, found in by_host.items():
-        told = [each for each in found if each.share >= thresholds["least_cost"]]
-        if host and told and _is_of_host(host, found, paused, hosts):
+        stated = [each for each in found if each.share >= thresholds["least_cost"]]
+        if host and stated and _is_of_host(host, found, paused, hosts):
             is_host = len(found) >= _SEVERAL
             beside = {*_unclear(host, paused, hosts), *(each.rank for each in found)} if is_host else set[int]()
-            yield mirrored.doubted(_finding(told, users, calls, busy.get(host), is_host=is_host, beside=beside))
-            reached = {rank for each in told for rank in each.ring}
+            yield mirrored.doubted(_finding(stated, users, calls, busy.get(host), is_host=is_host, beside=beside))
+            reached = {rank for each in stated for rank in each.ring}
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))
 
 
@@ -111,7 +111,7 @@ def _evidence_of_begins(late: Sequence[LateStart], taken: TakenCores | None) -> 
     for each in sorted(late, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
         yield Evidence(
             f"all links of rank {each.rank} begin last among {len(each.members)} NICs, {each.times} times, by "
-            f"{each.typical_ns / 1e6:.1f} ms (median) of the clocks of {ranks_text(each.told_by)}, whose other links begin "
+            f"{each.typical_ns / 1e6:.1f} ms (median) of the clocks of {ranks_text(each.shown_by)}, whose other links begin "
             f"together; {100 * each.share:.0f} % of the time",
             each.source,
         )

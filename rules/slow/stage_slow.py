@@ -28,9 +28,9 @@ from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
+from forensics.rules.reductions.frontier.long_stages import is_limited, is_of_device
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.long_stages import is_limited, is_of_device
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
@@ -83,7 +83,7 @@ def _evaluate(
     for judged in known:
         sync = judged.attribution.sync
         for culprit in judged.attribution.culprits:
-            if _is_told_better(culprit, on_device) or culprit.stage == REST:
+            if _is_known_better(culprit, on_device) or culprit.stage == REST:
                 continue
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
@@ -91,12 +91,12 @@ def _evaluate(
             usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix))
             usual = usual or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
-            told = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
-            finding = hardware.refined(_finding(groups, judged, told, gates.least_accounted), (Cause.COMPUTE_SLOW,))
-            small = always_late(told.share, told.onset is not None, gates.share_from_start)
-            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, told.ranks)))
-            if told.ranks:
-                yield blocked_ranks(set(judged.matrix.ranks) - set(told.ranks))
+            stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
+            finding = hardware.refined(_finding(groups, judged, stated, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            small = always_late(stated.share, stated.onset is not None, gates.share_from_start)
+            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, stated.ranks)))
+            if stated.ranks:
+                yield blocked_ranks(set(judged.matrix.ranks) - set(stated.ranks))
 
 
 def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
@@ -105,8 +105,8 @@ def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
     A host that is late leaves its device idle, which is no time inside a call either.
     """
     slow = {item.rank for item in own.found}
-    told = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
-    return told and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
+    stated = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
+    return stated and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
 
 
 def _is_alone(known: list[WindowVerdict], roster: Roster) -> bool:
@@ -134,7 +134,7 @@ def wait_for_another(groups: Communicators, ranks: Collection[int]) -> bool:
     return len(ranks) >= _LEAST_WAITERS and any({*ranks} < all_of and len(all_of) == len(ranks) + 1 for all_of in members)
 
 
-def _is_told_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:
+def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:
     """Whether device times of another window tell the pass that launched what the host of these ranks waits for here."""
     stage = on_device.get(culprit.ranks)
     return not culprit.device and culprit.stage in _PASSES and stage in _PASSES and stage != culprit.stage

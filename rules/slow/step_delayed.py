@@ -25,7 +25,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
-from forensics.rules.reductions.hardware.cores import BusyHosts, told_by_cores
+from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import moves
@@ -80,7 +80,7 @@ def _evaluate(
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
-        yield told_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown), busy, roster)
+        yield shown_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown), busy, roster)
 
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
@@ -136,16 +136,16 @@ def _finding(
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
     # One of most ranks of a job is no finding.
-    told = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
+    stated = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
     return Finding(
-        ranks=worst.ranks if told else (),
+        ranks=worst.ranks if stated else (),
         cause=_cause(worst),
         stage=_stage(worst, place),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
         confidence=_confidence(delays, found, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),
-        granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if told else Granularity.JOB,
-        members=Members.ONE_OF if worst.one_of and told else Members.EACH,
+        granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if stated else Granularity.JOB,
+        members=Members.ONE_OF if worst.one_of and stated else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
         by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid(worst, places)),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),

@@ -131,7 +131,7 @@ def _members(groups: Communicators, channel: ChannelFlows) -> Collection[int]:
 
 
 def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows], likely: float) -> Finding:
-    """One end is named only when links to several others are slow; the two ends of a single link cannot be told apart."""
+    """One end is named only when links to several others are slow; the two ends of a single link cannot be distinguished."""
     first, single = found[0], blame.single
     pair = slowness.pair(first.sender, first.receiver)
     return Finding(

@@ -95,12 +95,12 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
         ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
         found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
     # Stacks in a call that nothing names may be in the very init.
-    told = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)
-    return found if found or told else [_never_started(item) for item in unstarted(logged)]
+    stated = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)
+    return found if found or stated else [_never_started(item) for item in unstarted(logged)]
 
 
 def _is_logged(wait: Wait) -> bool:
-    """Whether somebody's place in it is told by numbers in logs; reports of who is missing are another rule's."""
+    """Whether somebody's place in it is shown by numbers in logs; reports of who is missing are another rule's."""
     return not wait.overdue and any(family is Family.LOG for family in wait.families.values())
 
 

@@ -38,7 +38,7 @@ def _evaluate(roster: Roster, graph: WaitGraph, logged: Logged, thresholds: Thre
     faults = by_own_nic(logged.losses, logged.nic_faults or logged.links_lost)
     yield from _of_nics(roster, faults, logged.losses) if faults else ()
     if faults or logged.nic_faults:
-        return  # where ports failed, the order of losses tells nothing
+        return  # where ports failed, the order of losses shows nothing
     found = lost_first(logged.losses)
     if found is None:
         return

@@ -34,7 +34,7 @@ def _evaluate(
     failed: FailedQueuePairs,
     messages: LastMessages,
 ) -> Iterator[Finding]:
-    """Nobody is silent while stacks or dumps lie there of which nothing tells the rank: one may be the missing one."""
+    """Nobody is silent while stacks or dumps lie there of which nothing shows the rank: one may be the missing one."""
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
     if unplaced or calls.from_shim:
         return
@@ -94,9 +94,9 @@ def _finding(
     silent: tuple[int, ...],
     doubts: tuple[Evidence, ...],
 ) -> Finding:
-    """Nothing tells the cause: dead, unreachable, or in teardown with its recorder already closed.
+    """Nothing shows the cause: dead, unreachable, or in teardown with its recorder already closed.
 
-    Several silent ranks cannot be told apart: one of them is missing, the others may only not have been collected.
+    Several silent ranks cannot be distinguished: one of them is missing, the others may only not have been collected.
     """
     rank, alone = silent[0], len(silent) == 1
     recorded = any(rank in wait.unheard for wait in graph.waits) and not _excused(graph, rank)
@@ -125,7 +125,7 @@ def _with_other_end(found: Finding, text: EvidenceText, wait: Wait, end: int) ->
     (rank,) = found.ranks
     call = wait.waiting[end]
     message = f"{call.kind if call else 'a message'} {wait.sequence} of {wait.communicator}"
-    told = (
+    stated = (
         f"rank {end} waits in {message} with rank {rank}, and "
         f"the rank beside it is past its own: either rank {rank} never issued its side, or the transfer stands"
     )
@@ -134,7 +134,7 @@ def _with_other_end(found: Finding, text: EvidenceText, wait: Wait, end: int) ->
         ranks=tuple(sorted((rank, end))),
         stage=text.joined_stage(wait, (end,), Component.UNKNOWN),
         confidence=Confidence.SUSPECT,
-        evidence=(*found.evidence, Evidence(told)),
+        evidence=(*found.evidence, Evidence(stated)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
     )

@@ -44,11 +44,11 @@ def write_fleet(folder: Path, ranks: int, hangs: bool) -> int:
 
 def rank_sections(rank: int, ranks: int, hangs: bool) -> Iterator[bytes]:
     """The sections of one rank."""
-    told = {"rank": rank, "host": f"node{rank // TENSOR_PARALLEL:05}"}
+    stated = {"rank": rank, "host": f"node{rank // TENSOR_PARALLEL:05}"}
     calls = _calls(rank, ranks, hangs)
-    yield _section({**told, "kind": "flight_recorder", "path": f"ranks/{rank}/fr/0.pickle"}, calls)
+    yield _section({**stated, "kind": "flight_recorder", "path": f"ranks/{rank}/fr/0.pickle"}, calls)
     stages = _stages(rank, culprit(ranks), hangs)
-    yield _section({**told, "kind": "stage_vectors", "path": f"ranks/{rank}/stages/rank_{rank}.stages"}, stages)
+    yield _section({**stated, "kind": "stage_vectors", "path": f"ranks/{rank}/stages/rank_{rank}.stages"}, stages)
 
 
 def _section(description: Mapping[str, object], tables: Sequence[Rows]) -> bytes:
@@ -96,8 +96,8 @@ def _calls(rank: int, ranks: int, hangs: bool) -> list[Rows]:
             texts = [str(members[name]) if name in members else None for name in columns["pg_name"]]
             columns["members"] = Packed(rows.count, np.arange(rows.count, dtype=np.int32), None, tuple(texts))
         tables.append(replace(rows, columns=columns))
-    told = coverage_of(short)
-    return [*tables, *([told] if told else [])]
+    stated = coverage_of(short)
+    return [*tables, *([stated] if stated else [])]
 
 
 def _stages(rank: int, slow: int, hangs: bool) -> list[Rows]:

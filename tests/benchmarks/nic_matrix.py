@@ -103,7 +103,7 @@ def _figures(rows: Rows) -> Iterator[str]:
         here, theirs = _of(mine), _of(mine, METHOD)
         cells = (
             group, str(len(mine)), f"precision {published[0]}, recall {published[1]}",
-            *_told(here, len(mine)), *_told(theirs, len(mine)),
+            *_stated(here, len(mine)), *_stated(theirs, len(mine)),
         )  # fmt: skip
         yield f"| {' | '.join(cells)} |\n"
 
@@ -112,7 +112,7 @@ def _of(rows: Iterable[Row], method: str | None = None) -> Figures:
     return by_machine((True, _near(one, method)) for one in rows)
 
 
-def _told(found: Figures, cells: int) -> tuple[str, str]:
+def _stated(found: Figures, cells: int) -> tuple[str, str]:
     return f"{found.hits} found", f"{found.accused} of {cells}"
 
 

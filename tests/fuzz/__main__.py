@@ -91,9 +91,9 @@ def _compare(reader: str, seconds: float, seed: int, findings: Path) -> int:
     while time.monotonic() < end:
         content = _mutated(dice, corpus, tokens)
         runs += 1
-        told = disagreement(reader, content)
-        if told is not None:
-            _store(findings / f"{reader}-differs-seed-{seed}", content, told)
+        stated = disagreement(reader, content)
+        if stated is not None:
+            _store(findings / f"{reader}-differs-seed-{seed}", content, stated)
             return 1
     print(f"{reader}: {runs} inputs compared", flush=True)
     return 0
@@ -111,9 +111,9 @@ def _mutated(dice: random.Random, corpus: list[bytes], tokens: tuple[bytes, ...]
     return bytes(content[: 1 << 14])
 
 
-def _store(path: Path, content: bytes, told: str) -> None:
+def _store(path: Path, content: bytes, stated: str) -> None:
     path.write_bytes(content)
-    print(f"{told}\nkept as {path}", flush=True)
+    print(f"{stated}\nkept as {path}", flush=True)
 
 
 if __name__ == "__main__":

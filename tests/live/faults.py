@@ -179,7 +179,7 @@ def moving_with_phases(folder: Path, at: Position) -> Iterator[Job]:
 
 
 def odd_rank_or_everybody(at: Position) -> tuple[tuple[int, ...], ...]:
-    """With two groups of the same ranks the cycle holds everybody; the order of earlier steps tells who left it."""
+    """With two groups of the same ranks the cycle holds everybody; the order of earlier steps shows who left it."""
     return ((at.victim,), ALL)
 
 

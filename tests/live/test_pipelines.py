@@ -75,7 +75,7 @@ def is_named(verdict: dict[str, Any], odd: Pass, microbatch: int | None) -> None
     ids=lambda odd: f"{odd.rank}-{odd.direction}-{odd.microbatch}",
 )
 def test_two_stages(tmp_path: Path, odd: Pass) -> None:
-    """All that was collected tells the microbatch as well; without dumps stacks and the kernel tell the rank and the pass."""
+    """All that was collected shows the microbatch as well; without dumps stacks and the kernel tell the rank and the pass."""
     with offloaded(tmp_path, odd) as job:
         job.wait_hang()
         collect(job, tmp_path / "bundle.tar")
@@ -103,7 +103,7 @@ def test_dumps_without_call_paths_tell_no_microbatch(tmp_path: Path) -> None:
     ids=["tensor-parallel", "tensor-parallel-forward", "replicas"],
 )
 def test_four_stages(tmp_path: Path, odd: Pass, split: int, microbatch: int | None) -> None:
-    """Where passes have no collectives nothing tells the microbatch."""
+    """Where passes have no collectives nothing shows the microbatch."""
     with routed(tmp_path, odd, split) as job:
         job.wait_hang()
         collect(job, tmp_path / "bundle.tar")

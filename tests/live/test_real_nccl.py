@@ -163,7 +163,7 @@ def test_the_log_says_which_hooks_were_reached(job: Path, shim: Path, tmp_path: 
     assert not log.problems
 
 
-def test_a_communicator_that_cannot_be_made_is_told(job: Path, shim: Path, tmp_path: Path) -> None:
+def test_a_communicator_that_cannot_be_made_is_stated(job: Path, shim: Path, tmp_path: Path) -> None:
     done = run([job], tmp_path, shim)
     if "init 1 " not in done.stdout:
         pytest.skip("there is a GPU here")

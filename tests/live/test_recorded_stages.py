@@ -172,7 +172,7 @@ def test_names_that_a_file_explains(tmp_path: Path) -> None:
 
 
 def test_stages_are_collected_from_a_job_that_runs(tmp_path: Path) -> None:
-    """Nobody told the collector the folder: it is where the ranks hold their files open."""
+    """Nobody stated the collector the folder: it is where the ranks hold their files open."""
     arguments = ("--folder", str(tmp_path / "chosen"), *slow("data", delay=0.06, steps=100_000), "--watch")
     with launch("train_recorded.py", arguments, env={"PYTHONPATH": str(ROOT)}, dumps=DumpRequest.NONE) as job:
         wait_recorded(tmp_path / "chosen", 4)

@@ -39,7 +39,7 @@ def test_a_watch_collects_once_the_job_hangs(tmp_path: Path) -> None:
     """Rank 0 opens a snapshot that nobody reads, and the others wait for it in a barrier."""
     arguments = ["--output", str(tmp_path), "--save-every", "100"]
     with launch("train_vit.py", arguments, world=2) as job, watched(job, tmp_path) as events:
-        moving = (event for event in events if event["event"] == "look" and event["sampled"][0]["completed"])
+        moving = (event for event in events if event["event"] == "reading" and event["sampled"][0]["completed"])
         for _ in range(6):
             assert next(moving)["living"] == 2
         inputs.blocked_file(tmp_path / f"model-{(job.lines(0) // 100 + 3) * 100:06d}.pt")

@@ -52,7 +52,7 @@ def states(path: Path) -> list[str]:
     return [row["state"] for row in read(path.read_bytes(), path.name).rows("communicator_states")]
 
 
-def test_what_a_failed_group_was_to_make_is_told_as_failed(programs: dict[str, Path], shim: Path, tmp_path: Path) -> None:
+def test_what_a_failed_group_was_to_make_is_stated_as_failed(programs: dict[str, Path], shim: Path, tmp_path: Path) -> None:
     run([programs["pnccl"], "unmapped"], tmp_path, shim)
     assert sorted(row["state"] for row in only_log(tmp_path).rows("communicator_states")) == ["failed", "ready"]
 

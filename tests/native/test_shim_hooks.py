@@ -61,7 +61,7 @@ def test_counts_are_the_truth(built: Path, tmp_path: Path) -> None:
     check_links(read_logs)
 
 
-def test_messages_of_a_group_are_told_apart_by_their_numbers(built: Path, tmp_path: Path) -> None:
+def test_messages_of_a_group_are_distinguished_by_their_numbers(built: Path, tmp_path: Path) -> None:
     """The numbers with a peer are the same at both ends of each message, whatever order NCCL made of a group."""
     shim, logs = str(built / "libforensics_shim.so"), tmp_path / "logs"
     hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
@@ -71,8 +71,8 @@ def test_messages_of_a_group_are_told_apart_by_their_numbers(built: Path, tmp_pa
     for rank, wanted in ((0, "send"), (1, "recv")):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
         rows = [row for row in read(path.read_bytes(), path.name).rows("chunk_states") if row["direction"] == wanted]
-        told = [row for row in rows if row["pair_number"] is not None]
-        ends.append({(row["communicator"], row["channel"], row["pair_number"], row["total"]) for row in told})
+        stated = [row for row in rows if row["pair_number"] is not None]
+        ends.append({(row["communicator"], row["channel"], row["pair_number"], row["total"]) for row in stated})
     assert ends[0] == ends[1] and len(ends[0]) > 1
 
 
@@ -86,7 +86,7 @@ def proxy_slots(content: bytes) -> Table:
 
 
 @pytest.mark.parametrize("release", ["2.23.4", "2.30.7"])
-def test_work_for_another_process_is_told_apart(release: str, built: Path, tmp_path: Path) -> None:
+def test_work_for_another_process_is_distinguished(release: str, built: Path, tmp_path: Path) -> None:
     shim = str(built / "libforensics_shim.so")
     logs = tmp_path / "logs"
     hooks = {"LD_PRELOAD": shim, "NCCL_PROFILER_PLUGIN": shim, "FORENSICS_SHIM_DIR": str(logs)}
@@ -97,9 +97,9 @@ def test_work_for_another_process_is_told_apart(release: str, built: Path, tmp_p
     for rank, process in enumerate(job.processes):
         (path,) = [path for path in files(logs) if f".{rank}." in path.name]
         slots = proxy_slots(path.read_bytes())
-        told = Counter((row["pid"], row["channel"], row["peer"], row["direction"] == 0, row["total"]) for row in slots)
+        stated = Counter((row["pid"], row["channel"], row["peer"], row["direction"] == 0, row["total"]) for row in slots)
         truth = Counter((step.pid, step.channel, step.peer, bool(step.is_send), step.total) for step in job.steps(rank))
-        assert told == truth
+        assert stated == truth
         assert ((slots["comm"] == layout.NO_COMM) == (slots["pid"] != process.pid)).all()
         assert (slots["op_number"][slots["pid"] != process.pid] == 0).all()
         unattributed = [row for row in read(path.read_bytes(), path.name).rows("flows") if row["communicator"] is None]

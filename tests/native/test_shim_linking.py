@@ -71,7 +71,7 @@ def test_two_copies_are_each_called_by_their_own_callers(shim: Path, tmp_path: P
     assert coverage(only_log(tmp_path / "logs"))["nccl_api"] == ("ok", "two copies of NCCL are in use")
 
 
-def test_a_function_that_nccl_lacks_is_told(shim: Path, tmp_path: Path) -> None:
+def test_a_function_that_nccl_lacks_is_stated(shim: Path, tmp_path: Path) -> None:
     library = double(tmp_path / "nccl")
     source = tmp_path / "newer.c"
     source.write_text(

@@ -1,4 +1,4 @@
-"""Hosts that several users share: who can read a log, which folders are trusted, and how jobs are told apart."""
+"""Hosts that several users share: who can read a log, which folders are trusted, and how jobs are distinguished."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def wrapped(program: Path, shim: Path, logs: Path, **environment: str) -> None:
         script.unlink()
 
 
-def test_two_jobs_at_one_time_are_told_apart(program: Path, shim: Path, tmp_path: Path) -> None:
+def test_two_jobs_at_one_time_are_distinguished(program: Path, shim: Path, tmp_path: Path) -> None:
     guests = compile_c(tmp_path / "guests", [HERE / "guests.c"], *linked(program.parent / "libnccl.so.2"))
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -24,7 +24,7 @@ PAIR = Shape(pp=2, per_host=1, steps=2)
 
 @dataclass(slots=True)
 class Event:
-    """What a plugin was told of one event; states without their repetitions, and the lines of its start and stop."""
+    """What a plugin was known of one event; states without their repetitions, and the lines of its start and stop."""
 
     kind: int
     fields: dict[str, str]
@@ -128,8 +128,8 @@ def test_each_version_is_driven_in_the_true_order(version: int, newer: bool, plu
             assert names == ({"4"} if version == 1 else {"AllReduce"})
             assert bool(recording.of(COLL_API)) == bool(recording.of(P2P_API)) == (version >= 5)
             assert bool(recording.of(KERNEL)) == (version >= 3)
-            told = [init for init in recording.inits if init["ranks"] == "2"]
-            assert bool(told) == (version >= 4) and all(init["nodes"] == "2" for init in told)
+            stated = [init for init in recording.inits if init["ranks"] == "2"]
+            assert bool(stated) == (version >= 4) and all(init["nodes"] == "2" for init in stated)
 
 
 def test_the_counters_of_a_plugin_are_the_truth(plugins: Path, tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_the_counters_of_a_plugin_are_the_truth(plugins: Path, tmp_path: Path) -
         for rank, process in enumerate(job.processes):
             recording = read(tmp_path / f"{process.pid}.rec")
             keys = ("channel", "peer", "send", "steps")
-            told = Counter(tuple(int(event.fields[key]) for key in keys) for event in recording.of(PROXY_OP))
+            stated = Counter(tuple(int(event.fields[key]) for key in keys) for event in recording.of(PROXY_OP))
             true = Counter((step.channel, step.peer, step.is_send, step.total) for step in job.steps(rank))
-            assert told == true
+            assert stated == true
             sent = [step for step in recording.of(PROXY_STEP) if step.states[0] == SEND_GPU_WAIT]
             assert len(sent) == sum(step.transmitted for step in job.steps(rank))
             carried = [pair for pair in job.pairs(rank) if pair.other != rank and not pair.recvs]

@@ -153,7 +153,7 @@ def test_an_event_without_a_track_is_kept() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_a_cut_last_event_is_told(layout: dict[str, Any]) -> None:
+def test_a_cut_last_event_is_stated(layout: dict[str, Any]) -> None:
     events = [{"ph": "X", "cat": "kernel", "name": f"k{number}", "ts": 1, "dur": 1} for number in range(4)]
     content = json.dumps({"traceEvents": events}, **layout).encode()
     cut = content[: content.index(b"k3") + 2]

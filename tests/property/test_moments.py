@@ -1,4 +1,4 @@
-"""The same evidence told again changes nothing, and evidence that is taken away names nobody else (ADR 14).
+"""The same evidence stated again changes nothing, and evidence that is taken away names nobody else (ADR 14).
 
 What is handed over is made of recorded bundles: the newest stacks and dump of each rank and its logs, as loose files that
 nothing dates. Each retelling of tests/recordings/retellings.py is one more way in which people hand over the same.
@@ -82,7 +82,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "how"), PAIRS)
-def test_the_same_told_again_changes_nothing(name: str, how: str, place: Path, tmp_path: Path) -> None:
+def test_the_same_stated_again_changes_nothing(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
     found = judged(SAME_EVIDENCE[how](scenario(name)), tmp_path)
     assert answer(found) == answer(usual), (usual.summary, found.summary)
@@ -178,8 +178,8 @@ def test_one_moment_in_any_form_is_never_healthy_and_proves_no_standstill(how: s
 def test_stacks_with_times_above_them_in_one_file_are_moments(tmp_path: Path) -> None:
     stacks = round_of(ALL_REDUCE, ALL_REDUCE, HOST_CODE)
     times = (b"== 2026-05-05T12:00:00Z ==\n", b"== 2026-05-05T12:00:30Z ==\n")
-    told = {path: b"".join(time + py_spy_text(body) for time in times) for path, body in stacks.items()}
-    found = judged({path.replace("stacks.json", "txt"): body for path, body in told.items()}, tmp_path)
+    stated = {path: b"".join(time + py_spy_text(body) for time in times) for path, body in stacks.items()}
+    found = judged({path.replace("stacks.json", "txt"): body for path, body in stated.items()}, tmp_path)
     assert named(found) == {2}
     assert "3 ranks stayed at the same place" in " ".join(str(row) for row in found.ruled_out) + found.summary
 

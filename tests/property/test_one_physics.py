@@ -86,8 +86,8 @@ def test_a_flow_lies_in_its_operation(chosen: Chosen) -> None:
         assert (slices.ready >= began[lanes.sender]).all() and (slices.consumed >= began[lanes.receiver]).all()
         for rank_of in (lanes.sender, lanes.receiver):
             until = ended[rank_of]
-            told = np.isfinite(until)
-            assert (slices.last()[told] <= until[told] + 1.0).all()
+            stated = np.isfinite(until)
+            assert (slices.last()[stated] <= until[stated] + 1.0).all()
 
 
 @FEW

@@ -145,7 +145,7 @@ def test_a_victims_dump_that_is_cut_anywhere_or_missing_names_nobody_else(hang: 
 @FEW
 @given(hang=hangs(), form=forms, data=st.data())
 def test_a_flipped_byte_in_a_victims_dump_names_nobody_else_for_sure(hang: Hang, form: str, data: st.DataObject) -> None:
-    """A damaged number can make any story; none of them is told as certain."""
+    """A damaged number can make any story; none of them is stated as certain."""
     dumps = hang.dumps(form)
     victim = data.draw(st.sampled_from(hang.victims))
     content = bytearray(dumps[victim])

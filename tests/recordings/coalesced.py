@@ -1,6 +1,6 @@
 """Calls as NCCL's process group records them one rank at a time: coalesced batches share a number and end with a closing entry.
 
-Members of a batch stay `scheduled` for ever; the closing entry alone tells whether the batch finished. Point-to-point numbers
+Members of a batch stay `scheduled` for ever; the closing entry alone shows whether the batch finished. Point-to-point numbers
 count the calls of one rank in the group, so that two ends of a transfer have different ones.
 """
 

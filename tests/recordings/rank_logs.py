@@ -45,7 +45,7 @@ class RankLogs:
         )
 
     def signalled(self, rank: int, enqueued: int, completed: int, by: int) -> None:
-        """The monitor of a rank hears of the timeout of another one and tells where the default group is."""
+        """The monitor of a rank hears of the timeout of another one and shows where the default group is."""
         self._torch(
             rank,
             1987,

@@ -1,4 +1,4 @@
-"""The same evidence told again: pure functions from files to files that add nothing, or take something away."""
+"""The same evidence stated again: pure functions from files to files that add nothing, or take something away."""
 
 from __future__ import annotations
 

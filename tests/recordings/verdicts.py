@@ -47,7 +47,7 @@ def victims(verdict: Verdict) -> dict[int, tuple[int, ...]]:
     return {rank: row.waits_for for row in verdict.victims for rank in row.ranks}
 
 
-def told(verdict: Verdict) -> str:
+def stated(verdict: Verdict) -> str:
     """All evidence of the first suspect as one text."""
     return "\n".join(line.statement for line in verdict.suspects[0].evidence) if verdict.suspects else ""
 

@@ -1,4 +1,4 @@
-"""Damaged and foreign input from end to end: it is told, the rest is used, and nobody innocent is named."""
+"""Damaged and foreign input from end to end: it is stated, the rest is used, and nobody innocent is named."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_damaged_dump_is_named_and_the_others_still_tell(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", UNRECOGNISED)
-def test_a_file_that_is_no_dump_is_told_and_costs_only_itself(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_dump_is_stated_and_costs_only_itself(tmp_path: Path, kind: str) -> None:
     verdict = verdict_of(with_member(tmp_path, UNRECOGNISED[kind]))
     assert named(verdict) == {CULPRIT}
     assert VICTIMS_DUMP in warned(verdict)

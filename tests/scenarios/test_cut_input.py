@@ -1,4 +1,4 @@
-"""Bundles cut anywhere: told by name, and nobody named for what is missing."""
+"""Bundles cut anywhere: shown by name, and nobody named for what is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def places() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("suffix", "position"), list(places()))
-def test_a_bundle_cut_anywhere_is_told_and_names_nobody_for_what_is_gone(tmp_path: Path, suffix: str, position: int) -> None:
+def test_a_bundle_cut_anywhere_is_stated_and_names_nobody_for_what_is_gone(tmp_path: Path, suffix: str, position: int) -> None:
     path = tmp_path / f"bundle.tar{suffix}"
     path.write_bytes(ARCHIVES[suffix][:position])
     try:

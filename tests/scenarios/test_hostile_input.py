@@ -161,7 +161,7 @@ def test_special_files_in_a_directory_are_not_opened(tmp_path: Path) -> None:
     assert "ranks/0/fr/1.json" in warned(verdict)
 
 
-def test_a_member_that_is_there_twice_is_told(tmp_path: Path) -> None:
+def test_a_member_that_is_there_twice_is_stated(tmp_path: Path) -> None:
     other = as_json(hung(steps=5).dump(0))
     path = tmp_path / "bundle.tar"
     path.write_bytes(archive_with((tarfile.TarInfo(VICTIMS_DUMP), other), (tarfile.TarInfo(VICTIMS_DUMP), other)))

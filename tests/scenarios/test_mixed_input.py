@@ -51,7 +51,7 @@ def test_a_schema_of_the_future_everywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 @pytest.mark.parametrize("kept", [(1, 3), (0, 3), (3,)])
 def test_with_half_of_the_ranks_missing_no_victim_is_named(tmp_path: Path, kept: tuple[int, ...], backend: str) -> None:
-    """The culprit is among those that left nothing; who it is cannot be told."""
+    """The culprit is among those that left nothing; who it is cannot be known."""
     verdict = verdict_of(loose(hung(backend=backend), tmp_path, ranks=kept))
     assert not named(verdict) & set(kept)
     assert not blamed(verdict)

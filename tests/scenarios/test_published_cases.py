@@ -51,6 +51,6 @@ def test_a_rank_without_data_explains_why_its_peers_wait_in_a_collective(tmp_pat
 def test_where_all_entered_and_no_stack_is_odd_the_flows_tell_whose_transfer_it_is(tmp_path: Path) -> None:
     made, found = judged(DENSE, "transmission-hang", tmp_path, ("shim",))
     first = found.suspects[0]
-    told = truth(made, losses.Losses(sources=USUAL | {"shim"}))["faults"][0]["determinable"]
-    assert (found.outcome, list(first.ranks)) == (Outcome.HANG, told["ranks"])
+    stated = truth(made, losses.Losses(sources=USUAL | {"shim"}))["faults"][0]["determinable"]
+    assert (found.outcome, list(first.ranks)) == (Outcome.HANG, stated["ranks"])
     assert first.stage.component is Component.COMMUNICATION

@@ -29,7 +29,7 @@ def recorded(shape: str, fault: str, size: int, folder: Path) -> tuple[tuple[int
     """The ranks of the fault, and the verdict on what a recorder of host times wrote."""
     base = job(8)
     made = simulate(
-        # One clock, as the paper has it: whether hosts whose clocks nobody keeps can be told apart is another question.
+        # One clock, as the paper has it: whether hosts whose clocks nobody keeps can be distinguished is another question.
         replace(base, parallel=replace(base.parallel, data=size), gpus_per_host=size, **SHAPES[shape]),
         [parse(fault)],
         3,

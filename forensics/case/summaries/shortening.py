@@ -23,7 +23,7 @@ from forensics.ingest.rank_summary.layout import KINDS, TABLES
 LEAST_CALLS = 128
 """Calls that are kept of a rank at least; with what is pending and the usual pauses it may be more, up to all of them."""
 LEAST_STEPS = 10
-"""Recorded steps of a rank by which its speed is told; with fewer its calls tell it, and all of them are kept."""
+"""Recorded steps of a rank by which its speed is stated; with fewer its calls tell it, and all of them are kept."""
 MOST_SAMPLES = 512
 """Newest rows of flows, chunks and work requests; states, which end a history, are kept whole."""
 ALIKE = 0.8
@@ -46,7 +46,7 @@ class Short:
 def shortened(reading: Reading, types: Mapping[str, Types], is_timed: bool) -> Short | None:
     """The newest rows of a reading; None for what no summary stands for, and what was not read to an end.
 
-    Calls are cut where steps of the rank are recorded: else nothing but a long record of calls tells whether it became slower.
+    Calls are cut where steps of the rank are recorded: else nothing but a long record of calls shows whether it became slower.
     """
     tables = KINDS.get(reading.kind or "")
     if tables is None or any(problem.fatal for problem in reading.problems):
@@ -152,9 +152,9 @@ def _with_positions(views: Rows | None, dropped: Rows, kept: Rows) -> dict[str, 
     columns = dict(views.columns)
     names = list(views.columns["pg_name"])
     for name, found in (("last_enqueued", last), ("last_completed", done)):
-        told = list(views.columns.get(name) or [None] * views.count)
+        stated = list(views.columns.get(name) or [None] * views.count)
         columns[name] = pack(
-            [found.get(group) if value is None else value for value, group in zip(told, names, strict=True)], "BIGINT"
+            [found.get(group) if value is None else value for value, group in zip(stated, names, strict=True)], "BIGINT"
         )
     return {"group_views": Rows(views.table, views.count, columns)}
 
@@ -205,18 +205,18 @@ def _counted(rows: dict[str, Rows], left_out: Mapping[str, int]) -> dict[str, Ro
     if config is None or not count:
         return rows
     keys, values = list(config.columns["key"]), list(config.columns["value"])
-    told = [
+    stated = [
         _more_overwritten(value, count) if key == "shim.records.calls" else value
         for key, value in zip(keys, values, strict=True)
     ]
-    return {**rows, "job_config": Rows("job_config", config.count, {**config.columns, "value": pack(told, "VARCHAR")})}
+    return {**rows, "job_config": Rows("job_config", config.count, {**config.columns, "value": pack(stated, "VARCHAR")})}
 
 
 def _more_overwritten(value: str | None, count: int) -> str | None:
-    def told(match: re.Match[str]) -> str:
+    def stated(match: re.Match[str]) -> str:
         return f"kept={max(0, int(match[1]) - count)} overwritten={int(match[2]) + count}"
 
-    return None if value is None else _OVERWRITTEN.sub(told, value)
+    return None if value is None else _OVERWRITTEN.sub(stated, value)
 
 
 def _with_paths(rows: dict[str, Rows]) -> dict[str, Rows]:
@@ -250,9 +250,9 @@ def _small_numbers(rows: dict[str, Rows]) -> dict[str, Rows]:
 
 def coverage_of(short: Short) -> Rows | None:
     """What was left out, as rows of `coverage`; None where nothing was."""
-    told = {table: count for table, count in short.left_out.items() if table not in ("frames", "call_paths") and count}
-    if not told:
+    stated = {table: count for table, count in short.left_out.items() if table not in ("frames", "call_paths") and count}
+    if not stated:
         return None
-    reason = "summary: older rows left out: " + ", ".join(f"{count} {table}" for table, count in sorted(told.items()))
+    reason = "summary: older rows left out: " + ", ".join(f"{count} {table}" for table, count in sorted(stated.items()))
     values = {"scope": "rank", "kind": "summary", "status": "partial", "reason": reason}
     return Rows("coverage", 1, {name: constant(value, "VARCHAR", 1) for name, value in values.items()})

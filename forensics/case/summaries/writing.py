@@ -41,8 +41,8 @@ def summary_section(artefact: Artefact, types: Mapping[str, Types], timed: Colle
     short = shortened(reading, types, rank in timed)
     if short is None:
         return None
-    told = coverage_of(short)
-    columns = encoded([*short.tables, *([told] if told else [])], TABLES)
+    reported = coverage_of(short)
+    columns = encoded([*short.tables, *([reported] if reported else [])], TABLES)
     stored = zstandard.ZstdCompressor(level=6).compress(columns)
     # What compresses beyond what a reader allows is stored as it is.
     is_packed = len(columns) <= summaries.FREE_EXPANDED + summaries.MOST_RATIO * len(stored)

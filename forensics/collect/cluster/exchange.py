@@ -205,8 +205,8 @@ def _words(code: int | None, line: str) -> str:
 def _line(errors: bytes, telling: re.Pattern[str] = re.compile(r"\w")) -> str:
     """The last line on standard error of which `telling` is found, fit to be shown; empty without one."""
     lines = [_plain(line) for line in errors.decode("utf-8", "replace").splitlines()]
-    told = [line for line in lines if telling.search(line)]
-    return told[-1][:300] if told else ""
+    stated = [line for line in lines if telling.search(line)]
+    return stated[-1][:300] if stated else ""
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""All targets at once, so many at a time, each to its deadline and all to theirs; each delivery is told as it comes."""
+"""All targets at once, so many at a time, each to its deadline and all to theirs; each delivery is stated as it comes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from forensics.collect.whole_job import record_delivery, write_manifest
 from forensics.errors import ExitCode, ForensicsError
 
 Heard = Callable[[Delivery, int, int], None]
-"""Told each delivery, the number of those that came and of those that are to come."""
+"""Stated each delivery, the number of those that came and of those that are to come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _owners(procfs: ProcFs, sockets: set[int]) -> list[int]:
 
 
 def _nccl(procfs: ProcFs, pid: int) -> MappedNccl | str | None:
-    """The NCCL of a process, or why it cannot be told."""
+    """The NCCL of a process, or why it cannot be known."""
     try:
         return mapped_nccl(procfs, pid)
     except (OSError, ValueError) as error:

@@ -89,7 +89,7 @@ def job_name(environ: Mapping[str, str]) -> str:
 
 
 def find_job(procfs: ProcFs, pid: int | None, environ: Mapping[str, str], uid: int | None) -> list[LogFile]:
-    """Logs of the job of a process, newest first: those in its own folder where its log tells which, else all of that name.
+    """Logs of the job of a process, newest first: those in its own folder where its log shows which, else all of that name.
 
     Raises OSError when the folder of logs cannot be read.
     """

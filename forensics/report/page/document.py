@@ -15,7 +15,7 @@ from forensics.report.drawing import Drawing
 from forensics.report.importance import REASSURING, importance
 from forensics.report.markup import Markup, join, tag, text
 from forensics.report.page import tables
-from forensics.report.page.look import sheet
+from forensics.report.page.style import sheet
 from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-# Hosts of devices run ahead: only what the device did tells who was awaited, and the watchdog sees it when it next looks.
+# Hosts of devices run ahead: only what the device did shows who was awaited, and the watchdog sees it when it next looks.
 WATCHDOG_INTERVAL_NS = 250_000_000
 # Nobody comes out of these before all members went in.
 JOINT = (

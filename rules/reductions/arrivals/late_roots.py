@@ -2,7 +2,7 @@
 
 A rank that computes for too long comes last to the calls within its tensor group, in each pass. Its peers there come with it to
 the reduction of gradients, and so do the ranks that messages tie to them: each of them is late there, by as much. Who is the
-last within the group tells the one that is slow from those that are late because of it.
+last within the group shows the one that is slow from those that are late because of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 
-# A late rank whose receivers or tensor peers are late too is told from them by its cost.
+# A late rank whose receivers or tensor peers are late too is distinguished from them by its cost.
 _CLEARLY = 1.5
 # Of what a rank costs, the part that is seen within its group at least: starts and ends are known less exactly than steps.
 _LEAST_WITHIN = 0.3

@@ -66,8 +66,8 @@ class Communicator:
     times at which the newest dumps were taken, where a manifest tells: what was issued later is in none of them. `size` is the
     number of members, known or not (0: those that are known), `unit` what its numbers count. `names` are what it is called by
     sources that can be compared: `pg:` and a process group, `nccl:` and the hash of NCCL's communicator. `nameless` are
-    processes whose rank nothing tells, with what they entered, and `least` is what everybody entered, told of or not. `overdue`
-    says that its source speaks of it because a limit has passed.
+    processes whose rank nothing tells, with what they entered, and `least` is what everybody entered, known of or not.
+    `overdue` says that its source speaks of it because a limit has passed.
     """
 
     label: str

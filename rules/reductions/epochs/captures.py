@@ -24,7 +24,7 @@ _MOST_EPOCHS = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class NicCapture:
-    """One capture of the NIC of a rank; `epoch_ns` in ns, `first` and `epochs` in epochs (None not told).
+    """One capture of the NIC of a rank; `epoch_ns` in ns, `first` and `epochs` in epochs (None not stated).
 
     `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
     belong; only those of `realtime` can be laid beside those of other hosts. `whole` is one of which nothing was lost: what

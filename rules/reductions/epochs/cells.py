@@ -1,6 +1,6 @@
 """Cells of a capture as columns: how many bytes went from each rank that has the NIC to each peer, in epochs in which any did.
 
-A cell with fewer bytes than a packet of data holds grants of buffers and acknowledgements, and tells nothing of a rate.
+A cell with fewer bytes than a packet of data holds grants of buffers and acknowledgements, and shows nothing of a rate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LEAST_BYTES = 4096
-"""A packet of data, and the volume after which Pulse's NIC agent is told of traffic (appendix A)."""
+"""A packet of data, and the volume after which Pulse's NIC agent is known of traffic (appendix A)."""
 DIRECTIONS = ("send", "recv")
 # Epochs for each cell: as many numbers are counted without a sort.
 _DENSE = 4
@@ -42,7 +42,7 @@ class Cells:
 
 
 RANKS = 1 << 24
-"""More than a job has: a series is told by the numbers of two ranks."""
+"""More than a job has: a series is shown by the numbers of two ranks."""
 
 # Two captures of one NIC may tell of the same epoch: the larger number is the one that lost nothing.
 _CELLS = f"""
@@ -64,7 +64,7 @@ FROM once GROUP BY series, epoch ORDER BY series, epoch
 def cells_by_peer(connection: DuckDBPyConnection, captures: Sequence[NicCapture]) -> Cells:
     """Cells of the captures of one NIC, queue pairs between the same ranks together; `name_peers` comes first.
 
-    `ends_of` tells the ranks and the direction of a series. What stays on the same NIC is left out.
+    `ends_of` shows the ranks and the direction of a series. What stays on the same NIC is left out.
     """
     sources, numbers = [each.source_id for each in captures], [each.capture_id for each in captures]
     most = min(each.epoch_ns for each in captures) * FASTEST

@@ -31,7 +31,7 @@ _FEWEST, _MOST_MESHES = 4, 4096
 _LEFT_OVER = 0.05
 # Bytes between two in the newer half of the time: less is what programs tell each other.
 _LEAST_BYTES = 1 << 20
-# Of what an average part has: steps have times without an exchange, and a part with less of it tells no loads.
+# Of what an average part has: steps have times without an exchange, and a part with less of it shows no loads.
 _LEAST_OF_PART = 0.1
 # Parts in which more falls on a rank, before that is more than a few exchanges.
 _LEAST_PARTS = 3
@@ -61,19 +61,19 @@ ExchangeLoads = NewType("ExchangeLoads", tuple[ExchangeLoad, ...])
 @reduction
 def exchange_loads(moved: NicOperators) -> ExchangeLoads:
     """Solve each mesh for its shares; of a capture that lost something volumes tell nothing."""
-    told = [nic for nic in moved if nic.capture.whole]
-    between = _between(told)
-    span_s = max((nic.span_ns for nic in told), default=1) / 1e9
-    source = {rank: nic.capture.path for nic in told for rank in nic.capture.ranks}
+    stated = [nic for nic in moved if nic.capture.whole]
+    between = _between(stated)
+    span_s = max((nic.span_ns for nic in stated), default=1) / 1e9
+    source = {rank: nic.capture.path for nic in stated for rank in nic.capture.ranks}
     meshes = sorted(tuple(sorted(each)) for each in islice(nx.find_cliques(nx.Graph(list(between))), _MOST_MESHES))
     loads = (_load(mesh, between, span_s, source) for mesh in meshes if len(mesh) >= _FEWEST)
     return ExchangeLoads(tuple(load for load in loads if load is not None))
 
 
-def _between(told: Sequence[MovedByNic]) -> Mapping[Ends, Floats]:
+def _between(stated: Sequence[MovedByNic]) -> Mapping[Ends, Floats]:
     """Bytes in each part of the time that both directions between two ranks carried at least, by the lower and higher one."""
     links: dict[Ends, Floats] = defaultdict(lambda: np.zeros(PARTS))
-    for nic in told:
+    for nic in stated:
         for peer in nic.peers:
             ends = (peer.own, peer.peer) if peer.direction == "send" else (peer.peer, peer.own)
             links[ends] = np.maximum(links[ends], _by_part(nic, peer))
@@ -101,8 +101,8 @@ def _load(
     known = past.sum() >= _PAST * least
     if not _is_sum(newest) or (known and not _is_sum(past)):
         return None
-    told = [each for part in range(half, PARTS) if (each := volumes[:, :, part]).sum() >= least]
-    parts = np.stack([_relative(each) for each in told], axis=1)
+    stated = [each for part in range(half, PARTS) if (each := volumes[:, :, part]).sum() >= least]
+    parts = np.stack([_relative(each) for each in stated], axis=1)
     before = _relative(past) if known else np.full(size, np.nan)
     sent = newest.sum(1) / (span_s * (PARTS - half) / PARTS)
     return ExchangeLoad(mesh, _relative(newest), before, parts, sent, source)

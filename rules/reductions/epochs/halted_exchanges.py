@@ -46,13 +46,13 @@ class UnfinishedMessages:
 
 @dataclass(frozen=True, slots=True)
 class HaltedExchange:
-    """The rank whose messages did not complete, or the two of a pair, by those who tell of it; false where nobody is told.
+    """The rank whose messages did not complete, or the two of a pair, by those who tell of it; false where nobody is stated.
 
     `complete` is the number of pairs of other ranks whose messages went on.
     """
 
     ranks: tuple[int, ...] = ()
-    told: tuple[UnfinishedMessages, ...] = ()
+    stated: tuple[UnfinishedMessages, ...] = ()
     complete: int = 0
 
     def __bool__(self) -> bool:
@@ -65,15 +65,15 @@ def halted_exchange(moved: NicOperators, silence: NicSilence) -> HaltedExchange:
     if not silence or any(len(nic.capture.ranks) > 1 for nic in moved):
         return HaltedExchange()
     pairs = {nic.capture.rank: dict(_pairs(nic)) for nic in moved}
-    told = {rank: tuple(_unfinished(nic, pairs[rank])) for nic in moved if (rank := nic.capture.rank) in pairs}
-    pointed = {rank: {each.peer for each in found} for rank, found in told.items() if found}
+    stated = {rank: tuple(_unfinished(nic, pairs[rank])) for nic in moved if (rank := nic.capture.rank) in pairs}
+    pointed = {rank: {each.peer for each in found} for rank, found in stated.items() if found}
     ranks = _pointed_at(pointed, pairs)
     every = {frozenset((rank, peer)) for rank, found in pairs.items() for peer in found}
     halted = {frozenset((rank, peer)) for rank, found in pointed.items() for peer in found}
     complete = sum(len(ranks) > 1 or not pair & {*ranks} for pair in every - halted)
     if not ranks or not complete:
         return HaltedExchange()
-    return HaltedExchange(ranks, tuple(each for _, found in sorted(told.items()) for each in found), complete)
+    return HaltedExchange(ranks, tuple(each for _, found in sorted(stated.items()) for each in found), complete)
 
 
 def _pointed_at(pointed: Mapping[int, set[int]], pairs: Mapping[int, Mapping[int, object]]) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ SLICE_BYTES = 2 << 20
 class HaltedLink:
     """A link that is behind others of its use: `moved` of `expected` bytes of the operator in which it halted.
 
-    It halted at `since_ns` of the clock of `told_by`'s host, `others` moved on.
+    It halted at `since_ns` of the clock of `shown_by`'s host, `others` moved on.
     """
 
     sender: int
@@ -47,7 +47,7 @@ class HaltedLink:
     expected: int
     since_ns: int
     others: int
-    told_by: int
+    shown_by: int
     nic: str
     source: str
     clock: str | None = None
@@ -100,13 +100,13 @@ def halted_links(moved: NicOperators, silence: NicSilence) -> HaltedLinks:
     until: dict[str, int] = defaultdict(int)
     for (host, *_), rails in groups.items():
         until[host] = max(until[host], *(int(rail.end.max()) for rail in rails))
-    told: dict[tuple[int, int], dict[int, HaltedLink | None]] = defaultdict(dict)
+    stated: dict[tuple[int, int], dict[int, HaltedLink | None]] = defaultdict(dict)
     for (host, *_), rails in groups.items():
         for rail in rails:
             teller = rail.own
             halted = _halted(rail, [other for other in rails if other is not rail], until[host])
-            told[rail.ends][teller] = halted or told[rail.ends].get(teller)
-    return HaltedLinks(tuple(link for _, tellers in sorted(told.items()) if (link := _agreed(tellers)) is not None))
+            stated[rail.ends][teller] = halted or stated[rail.ends].get(teller)
+    return HaltedLinks(tuple(link for _, tellers in sorted(stated.items()) if (link := _agreed(tellers)) is not None))
 
 
 def _agreed(tellers: Mapping[int, HaltedLink | None]) -> HaltedLink | None:
@@ -114,7 +114,7 @@ def _agreed(tellers: Mapping[int, HaltedLink | None]) -> HaltedLink | None:
     links = [link for link in tellers.values() if link is not None]
     if len(links) < len(tellers):
         return None
-    return max(links, key=lambda link: link.told_by == link.sender)
+    return max(links, key=lambda link: link.shown_by == link.sender)
 
 
 def _rails(moved: Sequence[MovedByNic], hosts: Mapping[int, str | None]) -> Mapping[tuple[str, str, str], list[Rail]]:
@@ -151,7 +151,7 @@ def _behind(rail: Rail, other: Rail, until_ns: int) -> tuple[int, int] | None:
     """What a link moved of the operator in which it halted, and what the other one did; None where it is not behind.
 
     All of an operator lies between the begins of this one and of the next. Where all of the host ended with it (`until_ns`),
-    the job was ended, and who moved a little more tells nothing; unless the other one ended its own whole, much later.
+    the job was ended, and who moved a little more shows nothing; unless the other one ended its own whole, much later.
     """
     marks = np.append(other.begin - DELTA_NS // 2, max(int(other.end[-1]), int(rail.end[-1])) + DELTA_NS)
     mine, theirs = rail.moved(marks), other.moved(marks)

@@ -39,12 +39,12 @@ _FEWEST_LINKS, _MOST_MEMBERS, _LEAST_BYTES = 3, 48, 1 << 20
 class LateStart:
     """A rank without which the other `members` begin `times` operators, `typical_ns` earlier (median): `share` of the time.
 
-    `told_by` are those that have links with it, `load` is what it moves times an even share, `source` the capture of one.
+    `shown_by` are those that have links with it, `load` is what it moves times an even share, `source` the capture of one.
     """
 
     rank: int
     members: tuple[int, ...]
-    told_by: tuple[int, ...]
+    shown_by: tuple[int, ...]
     times: int
     typical_ns: float
     share: float
@@ -97,14 +97,14 @@ def _late(links: Links, nics: Mapping[int, MovedByNic]) -> LateStart | None:
     lost = {rank: [float(found.sum()) for (_, peer), found in delays.items() if peer == rank] for rank in links}
     rank = max(sorted(lost), key=lambda rank: min(lost[rank]))
     others = max(float(found.sum()) for (_, peer), found in delays.items() if peer != rank)
-    told_by = tuple(sorted(teller for teller, peer in delays if peer == rank))
-    first = delays[told_by[0], rank]
+    shown_by = tuple(sorted(teller for teller, peer in delays if peer == rank))
+    first = delays[shown_by[0], rank]
     recurs = len(first) >= _FEWEST and float(first.max()) <= _MOST_OF_ONE * float(first.sum())
     if not recurs or min(lost[rank]) < (1 - _ALIKE) * max(lost[rank]) or others > _ALIKE * min(lost[rank]):
         return None
-    nic, source = nics[told_by[0]], f"{nics[told_by[0]].capture.path}#peer={rank}"
+    nic, source = nics[shown_by[0]], f"{nics[shown_by[0]].capture.path}#peer={rank}"
     typical, share = float(np.median(first)), min(lost[rank]) / nic.span_ns
-    return LateStart(rank, tuple(links), told_by, len(first), typical, share, _load(rank, links), source)
+    return LateStart(rank, tuple(links), shown_by, len(first), typical, share, _load(rank, links), source)
 
 
 def _load(rank: int, links: Links) -> float:

@@ -22,7 +22,7 @@ LATEST = 10
 """Operators over which a rate is taken (Pulse 6.2: k = 10)."""
 # A slice of NCCL takes two epochs of 32 us of a line of 400 Gbit/s: operators of fewer epochs reach no rate.
 _LEAST_EPOCHS = 8
-# What comes and goes is told by more operators.
+# What comes and goes is shown by more operators.
 _MANY = 100
 
 
@@ -33,7 +33,7 @@ class LinkRate:
     `active_rate` is the same over all epochs with data: what other traffic takes now and then shows there only. `sent` and
     `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known), and
     `sent_steadily` and `got_steadily` what they moved in three quarters of its epochs at least. `volume` is
-    bytes per second over all of the time, `operators` how many tell the rate. `told_by` is whose capture it is, of its `nic`,
+    bytes per second over all of the time, `operators` how many tell the rate. `shown_by` is whose capture it is, of its `nic`,
     `span_ns` the time looked at, `source` the place.
     """
 
@@ -43,7 +43,7 @@ class LinkRate:
     volume: float
     operators: int
     span_ns: int
-    told_by: int
+    shown_by: int
     source: str
     nic: str | None = None
     active_rate: float = 0.0
@@ -79,12 +79,12 @@ def link_rates(moved: NicOperators) -> LinkRates:
     """Rates of all links: by the capture of the sender, else by that of the receiver."""
     captures = tuple(nic.capture for nic in moved)
     longest = max((capture.epoch_ns for capture in captures), default=0)
-    links = _told(link for nic in moved for link in _of_nic(nic, nic.peers))
-    nics = _told(link for nic in moved for link in _of_nic(nic, nic.nics))
+    links = _stated(link for nic in moved for link in _of_nic(nic, nic.peers))
+    nics = _stated(link for nic in moved for link in _of_nic(nic, nic.nics))
     return LinkRates(links, captures, longest, nics if any(nic.nics is not nic.peers for nic in moved) else ())
 
 
-def _told(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
+def _stated(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
     """One for each two ends, in their order."""
     found: dict[tuple[int, int], LinkRate] = {}
     for link in links:
@@ -106,7 +106,7 @@ def _least(one: float, other: float) -> float:
 
 def _tells_more(link: LinkRate, other: LinkRate) -> bool:
     """Whether the sender tells it and the other one not; of several NICs of a rank the slowest one holds up the others."""
-    by_sender, other_by = link.told_by == link.sender, other.told_by == other.sender
+    by_sender, other_by = link.shown_by == link.sender, other.shown_by == other.sender
     return (by_sender, -link.rate) > (other_by, -other.rate)
 
 

@@ -3,9 +3,9 @@
 What one end sends the other one receives, epoch for epoch, but for the clocks of the two hosts and where their epochs begin.
 Members of a collective move the same volumes in nearly the same time; how slices follow each other still differs from link to
 link. So a queue pair belongs to that of the NIC that fits by far best, both ways round: where others fit nearly as well, as
-they do where all traffic is alike, nothing is told. Pairs that are sure bind the clocks of hosts, and all are compared once
+they do where all traffic is alike, nothing is stated. Pairs that are sure bind the clocks of hosts, and all are compared once
 more at these distances alone. What a rank passes on looks much like what it received: where the NIC of any rank was not
-captured, those on both sides of it would seem to exchange data, and nothing is told.
+captured, those on both sides of it would seem to exchange data, and nothing is stated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EPOCHS, _MOST_APART, _NEAR = 8192, 512, 2
 _LEAST_SERIES, _DIFFER = 16 << 20, 0.1
 # Of the squares of what is received, what may be left over; and how many times less than with any other NIC.
 _LEFT_OVER, _BETTER = 0.05, 4.0
-# Less is how exactly it is worked out, and tells nothing apart.
+# Less is how exactly it is worked out, and shows nothing apart.
 _LEAST_LEFT = 1e-5
 _MOST_PAIRS = 1 << 15
 
@@ -75,10 +75,10 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class MirroredPeers:
-    """Other ends that traffic alone tells, and of how many series with data (`untold`) it tells none."""
+    """Other ends that traffic alone tells, and of how many series with data (`unstated`) it tells none."""
 
     mirrors: tuple[Mirror, ...] = ()
-    untold: int = 0
+    unstated: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.mirrors)
@@ -122,7 +122,7 @@ class _Fits:
 
 @reduction
 def mirrored_peers(connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers, roster: Roster) -> MirroredPeers:
-    """Name the other ends of queue pairs, in the table of peers: those that are told, and those that traffic tells.
+    """Name the other ends of queue pairs, in the table of peers: those that are stated, and those that traffic tells.
 
     Captures are compared that tell no other end of any of their queue pairs, and have epochs of one length by realtime clocks:
     those of all ranks, or none.

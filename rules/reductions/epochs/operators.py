@@ -86,12 +86,12 @@ NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
 def nic_operators(
     connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers, mirrored: MirroredPeers
 ) -> NicOperators:
-    """Cut the traffic of all captures into operators, with the other ends that are told or that `mirrored` found."""
-    told = [capture for capture in captures if capture.is_dated]
-    if not told:
+    """Cut the traffic of all captures into operators, with the other ends that are stated or that `mirrored` found."""
+    stated = [capture for capture in captures if capture.is_dated]
+    if not stated:
         return NicOperators(())
-    span = _common_span(told)
-    found = (_moved(cells_by_peer(connection, nic), nic[0], span, users) for nic in _by_nic(told).values())
+    span = _common_span(stated)
+    found = (_moved(cells_by_peer(connection, nic), nic[0], span, users) for nic in _by_nic(stated).values())
     return NicOperators(tuple(found))
 
 

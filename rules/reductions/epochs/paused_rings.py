@@ -58,7 +58,7 @@ class PausedRank:
 
 @dataclass(frozen=True, slots=True)
 class PausedRings:
-    """Rings that pause within operators: `begun` by one rank each, `open` those of which nobody is told, and all `rings`."""
+    """Rings that pause within operators: `begun` by one rank each, `open` those of which nobody is stated, and all `rings`."""
 
     begun: tuple[PausedRank, ...] = ()
     open: tuple[tuple[int, ...], ...] = ()

@@ -25,11 +25,11 @@ from forensics.rules.reductions.interface import reduction
 
 Ends = tuple[int, int]
 
-# Operators before the last one, at least and at most, and by how much they may differ where nothing else tells their volume.
+# Operators before the last one, at least and at most, and by how much they may differ where nothing else shows their volume.
 _FEWEST, _MOST, _DIFFER = 3, 10, 1.2
 # Of the volume of messages, what a NIC counts at least and at most; and of what was usual, what a whole operator has at least.
 _LEAST, _OVERHEAD, _WHOLE = 0.995, 1.04, 0.97
-# Of the operators of a link that must be messages of one size; and messages in one operator: of more no number can be told.
+# Of the operators of a link that must be messages of one size; and messages in one operator: of more no number can be stated.
 _OF_ONE_SIZE, _MOST_MESSAGES = 0.8, 12
 # Of the usual volume: who moved more of it may only have been the last to end.
 _MUCH = 0.8
@@ -47,7 +47,7 @@ WHERE o.kind = 'send' AND o.bytes >= $least GROUP BY ALL HAVING len(sizes) = 1 O
 class Tail:
     """The last operator of a link: it `moved` so many bytes, of `expected` of a whole one; `by_calls` where messages say so.
 
-    It ended at `since_ns` of the clock of the host of `told_by`, whose capture `source` is.
+    It ended at `since_ns` of the clock of the host of `shown_by`, whose capture `source` is.
     """
 
     sender: int
@@ -57,7 +57,7 @@ class Tail:
     whole: bool
     by_calls: bool
     since_ns: int
-    told_by: int
+    shown_by: int
     nic: str
     source: str
     clock: str | None = None
@@ -86,7 +86,7 @@ class StoppedRank:
 
 
 StoppedRanks = NewType("StoppedRanks", tuple[StoppedRank, ...])
-"""One of each ring or exchange in which somebody is told, by rank."""
+"""One of each ring or exchange in which somebody is stated, by rank."""
 
 
 @reduction
@@ -95,12 +95,12 @@ def link_tails(moved: NicOperators, silence: NicSilence, calls: Calls) -> LinkTa
     if not silence:
         return LinkTails({})
     sizes = _sizes(calls.connection)
-    told: dict[Ends, list[Tail | None]] = defaultdict(list)
+    stated: dict[Ends, list[Tail | None]] = defaultdict(list)
     for nic in moved:
         for peer in nic.peers:
             ends = (peer.own, peer.peer) if peer.direction == "send" else (peer.peer, peer.own)
-            told[ends].append(_tail(nic, peer, ends, sizes.get(ends)))
-    return LinkTails({ends: tail for ends, tails in sorted(told.items()) if (tail := _agreed(tails)) is not None})
+            stated[ends].append(_tail(nic, peer, ends, sizes.get(ends)))
+    return LinkTails({ends: tail for ends, tails in sorted(stated.items()) if (tail := _agreed(tails)) is not None})
 
 
 def _sizes(connection: DuckDBPyConnection) -> Mapping[Ends, int]:
@@ -114,7 +114,7 @@ def _agreed(tails: Sequence[Tail | None]) -> Tail | None:
     known = [tail for tail in tails if tail is not None]
     if len(known) < len(tails) or len({tail.whole for tail in known}) > 1:
         return None
-    return max(known, key=lambda tail: tail.told_by == tail.sender)
+    return max(known, key=lambda tail: tail.shown_by == tail.sender)
 
 
 def _tail(nic: MovedByNic, peer: PeerOperators, ends: Ends, size: int | None) -> Tail | None:

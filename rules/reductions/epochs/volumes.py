@@ -4,7 +4,7 @@ In ring order every rank sends to its successor: an all_reduce of n bytes among 
 and an all_gather to n bytes n (s - 1) / s, what goes from one to all or back n. In tree order an all_reduce moves n over each
 edge in each direction, half of it in each of two trees. Between two hosts a group uses a NIC of each of its members there, or
 each NIC that several have together: every one of them carries the same part. What a NIC counts lies above that: headers, grants
-of buffers, and what was sent again. In which order a group moves its calls is told by the peers that its NICs are active with.
+of buffers, and what was sent again. In which order a group moves its calls is shown by the peers that its NICs are active with.
 PAT, NVLS, CollNet and SHARP move other volumes, or none between the NICs of ranks: no call is found for them.
 """
 
@@ -76,8 +76,8 @@ class LinkCalls:
         """Communication, with the operation and the communicator where all links tell the same one."""
         found = self.of(links)
         kinds = {each.kind for each in found}
-        told = [{each.communicator for each in self.by_link.get(ends, ())} for ends in links] if found else []
-        labels = set[str].intersection(*told) if told else set[str]()
+        stated = [{each.communicator for each in self.by_link.get(ends, ())} for ends in links] if found else []
+        labels = set[str].intersection(*stated) if stated else set[str]()
         return StageRef(
             component=Component.COMMUNICATION,
             operation=kinds.pop() if len(kinds) == 1 else None,

@@ -55,7 +55,7 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float, *, unst
         in_pass = culprit.stage in _PASSES or (unstaged and culprit.stage == RESIDUAL)
         is_work = culprit.changing and in_pass and culprit.pattern == _THROUGHOUT
         return _IS_PAUSE if culprit.stage in _PAUSES else _IN_TURN if is_work else None
-    # Of what it did in some steps and not in others the share tells how often it was due, and not how long it took.
+    # Of what it did in some steps and not in others the share shows how often it was due, and not how long it took.
     is_due = culprit.stage in _PAUSES and culprit.affected < culprit.steps
     is_first = culprit.ranks == (0,) or (len(culprit.ranks) > 1 and {*culprit.ranks} == {*first})
     if not is_first or culprit.stage not in _OF_FIRST:

@@ -36,7 +36,7 @@ class StageMatrix:
     `ends` are ends of stages and `begins`, `walls` (`[step, rank]`) those of steps, on the clock of the rank's host less
     `epoch_ns`; `ends` is None when the source has no times. `device` holds sampled device times by stage (NaN: none) and
     `asked` how many there should be of each; `arrived` how long each rank was in its own work of a stage before it only waited
-    (NaN: unknown). `missing` are ranks that the group should have. `one_clock` tells whether all ranks share a host.
+    (NaN: unknown). `missing` are ranks that the group should have. `one_clock` shows whether all ranks share a host.
     `unrecognised` names kernels, where none of them is known to communicate; `messages` says that hosts wait for messages of
     other ranks inside these stages.
     """

@@ -1,4 +1,4 @@
-"""Ranks whose hosts may wait for messages inside a pass: a stage that is long there tells no rank."""
+"""Ranks whose hosts may wait for messages inside a pass: a stage that is long there shows no rank."""
 
 from __future__ import annotations
 

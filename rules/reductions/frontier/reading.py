@@ -25,7 +25,7 @@ FrontierWindows = NewType("FrontierWindows", tuple[FrontierWindow, ...])
 
 MOST_WINDOWS = 8
 ARRIVED = "arrived"
-"""Name of the side channel that tells how long a rank worked in a stage before it only waited for others."""
+"""Name of the side channel that shows how long a rank worked in a stage before it only waited for others."""
 
 # One source a rank: of the kind of evidence that most ranks have, and of the newest process of the rank.
 _CHOSEN = """

@@ -3,7 +3,7 @@
 The member that comes last is in the call for the shortest time; what the others are in it beyond that, they wait. Calls may run
 side by side, so that their waits are united and never added up. Calls of one stream run one after the other while the rank
 works on: once the others wait in the first call of a step, the later ones begin late on them, and last as long as the late rank
-works between its calls, which they would have worked as well. Then only the first wait tells how late it is.
+works between its calls, which they would have worked as well. Then only the first wait shows how late it is.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ WHERE s.kind IN ('kineto', 'nsight') AND o.is_p2p AND o.rank IS NOT NULL
 
 
 def _waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
-    """Ranks of traces that exchange messages: what they wait for them is not told by how long other members took."""
+    """Ranks of traces that exchange messages: what they wait for them is not shown by how long other members took."""
     return frozenset(rank for (rank,) in connection.execute(_MESSAGES).fetchall())
 
 
@@ -170,7 +170,7 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
 def _stage_of(wait: Wait, ends: Ints) -> int:
     """The stage that the host was in until the wait can have been over; `_OPEN` where it went on before.
 
-    A host that goes on meets the wait where it is itself held up next, which is not told.
+    A host that goes on meets the wait where it is itself held up next, which is not stated.
     """
     place = int(np.searchsorted(ends, wait.called, side="right"))
     return place if place < len(ends) and wait.called + wait.end - wait.begin <= ends[place] else _OPEN
@@ -183,11 +183,11 @@ def _filled(found: Floats, known: Flags, durations: Floats) -> Floats:
     anything, whoever is there for the shortest time waits for nobody.
     """
     waited = np.where(known, found, np.nan)
-    told: Flags = np.asarray(known.any(axis=1))
+    stated: Flags = np.asarray(known.any(axis=1))
     usual = durations.min(axis=1)
-    usual[told] = np.nanmedian((durations - waited)[told], axis=1)
+    usual[stated] = np.nanmedian((durations - waited)[stated], axis=1)
     shortest = np.where(known, np.inf, durations).min(axis=1)
     beyond = np.maximum(usual - shortest, 0.0)
-    untold: Floats = np.maximum(durations - np.minimum(usual, shortest)[:, None], 0.0)
-    filled: Floats = np.where(known, found + beyond[:, None], untold)
+    unstated: Floats = np.maximum(durations - np.minimum(usual, shortest)[:, None], 0.0)
+    filled: Floats = np.where(known, found + beyond[:, None], unstated)
     return filled

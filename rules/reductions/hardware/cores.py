@@ -17,9 +17,9 @@ from forensics.model import Cause, Component, Confidence, Evidence, Finding, Gra
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
-# Per cent of the time, and times what is usual on the other hosts: one host alone tells nothing.
+# Per cent of the time, and times what is usual on the other hosts: one host alone shows nothing.
 _LEAST_WAITING, _FACTOR, _FEWEST_OTHERS = 10.0, 4.0, 2
-# What tells which of several is to blame, with nothing else to tell it: a host that reads data may wait a fifth of the time.
+# What shows which of several is to blame, with nothing else to tell it: a host that reads data may wait a fifth of the time.
 _PLAIN = 30.0
 # What threads of the CPU that drive the network may be behind.
 _BY_PROXIES = (Cause.NETWORK_SLOW, Cause.PROXY_DELAY)
@@ -72,7 +72,7 @@ def _median(others: list[float]) -> float | None:
     return float(np.median(others)) if len(others) >= _FEWEST_OTHERS else None
 
 
-def told_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding:
+def shown_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding:
     """A slow transfer, or proxies that pause, whose ranks, or the one of them on one host alone, have their cores taken.
 
     Threads of the CPU drive the network: while they have no core, nothing is handed over, and data moves as fast as ever while

@@ -50,7 +50,7 @@ _TELLERS = {"dcgm_metrics": "DCGM"}
 _DATED = re.compile(r"\[?[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
 _PID = re.compile(r"\bpid='?(\d{1,9})")
 _ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
-# Clocks of hosts differ, and one error brings others: within this time nothing tells which was first.
+# Clocks of hosts differ, and one error brings others: within this time nothing shows which was first.
 _TOGETHER_NS = 5_000_000_000
 
 
@@ -158,8 +158,8 @@ def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
 
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """Errors in kernel logs; what a program can cause counts where its time, or the process it names, ties it to the job."""
-    told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
-    for host, device, code, text, source, time_ns, parser in connection.execute(_XIDS).fetchall() if told else ():
+    stated = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
+    for host, device, code, text, source, time_ns, parser in connection.execute(_XIDS).fetchall() if stated else ():
         pid = _pid(text)
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
@@ -199,7 +199,7 @@ def _address(text: str | None) -> str | None:
     return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}" if match else None
 
 
-# A shim log tells when a call was entered, and not when it was enqueued.
+# A shim log shows when a call was entered, and not when it was enqueued.
 _ISSUED = "SELECT rank, max(coalesce(enqueued_ns, entered_ns, 0)) FROM operations GROUP BY rank"
 
 
@@ -225,7 +225,7 @@ def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuE
         own = known.rank(error.host, error.pid)
         rank = known.among(by_address, error.host, error.address) if own is None else own
         if error.time_ns is None and not error.of_device and (own is None or issued):
-            continue  # where calls are recorded, whether the rank made some later decides, and nothing tells that
+            continue  # where calls are recorded, whether the rank made some later decides, and nothing shows that
         if rank is None:
             unplaced.setdefault((error.host, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):

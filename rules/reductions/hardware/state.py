@@ -69,7 +69,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What is known of a rank's process that tells its GPU; `visible` is CUDA's number or UUID of its device."""
+    """What is known of a rank's process that shows its GPU; `visible` is CUDA's number or UUID of its device."""
 
     host: str | None
     pid: int | None = None
@@ -193,7 +193,7 @@ def _gpus(connection: DuckDBPyConnection) -> tuple[Gpu, ...]:
 
 
 def _failed_tests(connection: DuckDBPyConnection) -> Mapping[tuple[str, str], Sequence[tuple[str, None, str]]]:
-    """Tests that GPUs failed, told apart from what else is known of them."""
+    """Tests that GPUs failed, distinguished from what else is known of them."""
     rows = rows_of(
         connection,
         "device_events",
@@ -249,7 +249,7 @@ def _gpu(about: Sequence[Any], counters: Iterable[tuple[str, int]], events: Sequ
 
 
 def ports_read_twice(connection: DuckDBPyConnection) -> tuple[Port, ...]:
-    """What ports carried between two reads; a counter that fell was reset or wrapped, and tells nothing."""
+    """What ports carried between two reads; a counter that fell was reset or wrapped, and shows nothing."""
     rows = rows_of(
         connection,
         "devices",

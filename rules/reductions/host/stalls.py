@@ -31,7 +31,7 @@ _CHILD_STAGES = (StageName.CHECKPOINT, StageName.DATA)
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One free root: its rank, the stage it was in, the activity that told it, and the child process that explains it.
+    """One free root: its rank, the stage it was in, the activity that stated it, and the child process that explains it.
 
     `by_words` is set when only the job's own names tell the stage: they describe it, and decide nothing.
     """

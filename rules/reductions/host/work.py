@@ -116,7 +116,7 @@ def _called(path: CallPath, table: tuple[patterns.Pattern[str], ...]) -> Frame |
 def collecting_frame(path: CallPath, works: bool) -> Frame | None:
     """The frame that shows a garbage collection: native frames of the collector, or what a finalizer or the CPU bears out.
 
-    The job's own word for it tells nothing of a thread that sleeps there: `works` says that it does not.
+    The job's own word for it shows nothing of a thread that sleeps there: `works` says that it does not.
     """
     finalizes = False
     for entry in path:

@@ -1,7 +1,7 @@
-"""How launchers saw processes end, and which end came first: the others were told to end, or followed.
+"""How launchers saw processes end, and which end came first: the others were ended, or followed.
 
-A table of torchrun is of one node; the ranks in it have times to the second. Ends at one time are told apart only where one of
-them alone was killed by a signal that no peer can cause. A number on a host is the rank of the job where the logs speak of one
+A table of torchrun is of one node; the ranks in it have times to the second. Ends at one time are distinguished only where one
+of them alone was killed by a signal that no peer can cause. A number on a host is the rank of the job where the logs are of one
 node only.
 """
 
@@ -26,7 +26,7 @@ _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error
 
 
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. Of a process that went
-# away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is told.
+# away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is stated.
 _EXITS = """
 SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
        WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE l.subject END, l.source, l.after_cancel
@@ -274,7 +274,7 @@ def _follows(
 
 
 def _is_of_a_peer(end: Exit, found: Sequence[Exit], failed: Failures) -> bool:
-    """Whether the rank was killed, nothing tells why, and another one, not seen to end later, raised its own error above.
+    """Whether the rank was killed, nothing shows why, and another one, not seen to end later, raised its own error above.
 
     Lightning's processes kill their peers when they fail, and a launcher may see the killed one first.
     """

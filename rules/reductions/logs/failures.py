@@ -64,7 +64,7 @@ class Failures:
     `only_following` says that errors without a rank tell of another one, and no error of anybody's own stands there.
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
-    `is_told` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
+    `is_known` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
     a process aborted whose rank the line does not tell, where nobody had given up before. `devices` are processes by number
     whose device the driver says failed under them.
     """
@@ -77,7 +77,7 @@ class Failures:
     is_witnessed: bool = False
     is_shared: bool = False
     of_device: Evidence | None = None
-    is_told: bool = False
+    is_known: bool = False
     devices: Mapping[int, Evidence] = field(default_factory=dict)
 
     def is_alike(self, rank: int) -> bool:
@@ -89,7 +89,7 @@ class Failures:
     @property
     def firsts(self) -> Mapping[int, Failure]:
         """The one rank that failed by its own doing; of several, one whose device failed under it alone, or those so named."""
-        if self.is_told:
+        if self.is_known:
             return self.own
         gpus = [failure for failure in self.own.values() if failure.of_gpu]
         found = gpus if len(gpus) == 1 else list(self.own.values())
@@ -119,14 +119,14 @@ FROM (SELECT rank, kind FROM log_events UNION ALL SELECT rank, 'progress' FROM l
 
 
 def failures(connection: DuckDBPyConnection, world_size: int | None) -> Failures:
-    """Read them; the first error of a rank tells what ended it, the others came on top."""
+    """Read them; the first error of a rank shows what ended it, the others came on top."""
     errors = _Errors(standstill(connection))
     for row in rows_of(connection, "log_events", _ROWS, kinds=_KINDS):
         errors.feed(_Line(*row))
     ((speaking, signals, logs),) = connection.execute(_WITNESSES).fetchall()
     found = errors.failures(speaking, signals, max(speaking, logs, world_size or 0), world_size)
-    told = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
-    named = connection.execute(_DEVICES, [f"^{_LOST_DEVICE.pattern}"]).fetchall() if told else []
+    stated = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
+    named = connection.execute(_DEVICES, [f"^{_LOST_DEVICE.pattern}"]).fetchall() if stated else []
     return replace(found, devices={pid: Evidence(text, source) for pid, text, source in named})
 
 
@@ -215,13 +215,13 @@ class _Errors:
         # What its executor saw die and what alone reported an error is one process.
         is_one = len(self._workers.ranks) == 1 and own.keys() == self._workers.ranks
         named = self._named or speaking > 1 or signals > 0 or is_one
-        told = self._checkpoints.failed(world_size)
-        following |= self._checkpoints.speakers - told.keys()
-        own = told if own.keys() <= told.keys() else own
+        stated = self._checkpoints.failed(world_size)
+        following |= self._checkpoints.speakers - stated.keys()
+        own = stated if own.keys() <= stated.keys() else own
         only = self._unranked and not (self._unranked_own or own)
         return Failures(
             own, frozenset(following), self._unranked, only, self._ended, named, self._caught.is_shared, self._of_device,
-            own is told,
+            own is stated,
         )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def _stated_world(connection: DuckDBPyConnection, ranks: Mapping[int, str | None
 
 
 def shows_the_end(roster: Roster, heard: Logged) -> bool:
-    """Whether a job that left nothing but logs ended, by these: what ranks do tells more, where anything shows it."""
+    """Whether a job that left nothing but logs ended, by these: what ranks do shows more, where anything shows it."""
     ended = heard.failures.ended is not None and not heard.cancels
     return (ended or heard.lost_node is not None) and only_logs(roster)
 

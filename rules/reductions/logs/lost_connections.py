@@ -19,7 +19,7 @@ from forensics.case.database import has_rows, rows_of
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One line: `reporter` (a host) lost `peer`, a host, or an address of which nothing tells the host (`is_placed` is unset).
+    """One line: `reporter` (a host) lost `peer`, a host, or an address of which nothing shows the host (`is_placed` is unset).
 
     `status` is the verbs status of a failed completion.
     """
@@ -49,7 +49,7 @@ _NIC_FAULTS = """
 SELECT rank, host, subject, text, source FROM logged_event
 WHERE kind = 'nic_event' AND subject IS NOT NULL AND NOT after_cancel ORDER BY path, locator
 """
-# Reports of links of NICs by the kernel of their host; the last one of each tells whether it is down.
+# Reports of links of NICs by the kernel of their host; the last one of each shows whether it is down.
 _LINKS = """
 SELECT host, device, kind, text, source, time_ns,
     row_number() OVER (PARTITION BY host, device ORDER BY time_ns DESC, locator DESC) = 1
@@ -179,7 +179,7 @@ def lost_first(losses: Iterable[Loss]) -> tuple[str, tuple[Loss, ...]] | None:
 def by_own_nic(losses: Sequence[Loss], faults: Sequence[NicFault]) -> tuple[NicFault, ...]:
     """The failed ports of the one host that has any, where all lost connections are to it or from it.
 
-    Connections that others lost to one and the same address, of which nothing tells the host, may well be to it.
+    Connections that others lost to one and the same address, of which nothing shows the host, may well be to it.
     """
     hosts = {fault.host for fault in faults}
     elsewhere = [loss for loss in losses if not hosts & {loss.reporter, loss.peer}]

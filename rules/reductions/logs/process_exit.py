@@ -17,7 +17,7 @@ class Exit:
     `time` is to the second as the launcher wrote it; `is_local` says that the launcher gave the number on its host, `by_mpi`
     that it was one that ends its job with the first process, `late` that another end stands above this one. `why` says what
     tells of the end where no line does, `node` is set where the whole node was lost. `host` is where it ran; `is_code_stated`
-    tells whether the launcher said with which code, `is_for_memory` that it was for memory, `is_out_of_memory` that
+    shows whether the launcher said with which code, `is_for_memory` that it was for memory, `is_out_of_memory` that
     somebody speaks of a kill for memory.
     """
 

@@ -1,7 +1,7 @@
 """Which exceptions in a log ended the rank that raised them, and which its program may have caught and noted.
 
 torch prints the rank in front of what nothing caught, unless the program puts it in front of all its lines; elsewhere the
-outermost frame of the traceback, or that the rank says nothing more while its peers give up waiting for it, tells the same.
+outermost frame of the traceback, or that the rank says nothing more while its peers give up waiting for it, shows the same.
 A rank that waits, or a job that trains, later went on; what could not be imported was optional more often than not.
 """
 

@@ -1,6 +1,6 @@
 """What the one rank did, by its log, while all others waited for it: it counted on, or its process was blocked in the kernel.
 
-That a rank wrote something says little: the main process writes in every sound job. It tells where the others are known to wait
+That a rank wrote something says little: the main process writes in every sound job. It shows where the others are known to wait
 in one operation of a group that holds the rank, the rank gave up on nothing itself, and its lines come after the first of them
 had given up, or are those of a loop that holds no such operation and is not at its end.
 """

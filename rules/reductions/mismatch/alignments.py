@@ -22,7 +22,7 @@ _History = Mapping[int, PlacedCall]
 class Parting:
     """The call that a rank made too much (`extra`) or left out (`missing`: a peer's call); `either` when both readings fit.
 
-    `call` is None when nothing tells the calls of the run apart: it lies somewhere from `first` on.
+    `call` is None when nothing shows the calls of the run apart: it lies somewhere from `first` on.
     """
 
     kind: str

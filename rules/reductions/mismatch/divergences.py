@@ -35,7 +35,7 @@ class Divergence:
 
     `stuck_at` is the number in which somebody waits. `innermost` says that the very line of the call differs, not only one of
     its callers. `shift` is `missing` or `extra` when the odd ranks' next or previous place is where their peers are.
-    `recorded` is false when stacks told the places.
+    `recorded` is false when stacks stated the places.
     """
 
     communicator: str

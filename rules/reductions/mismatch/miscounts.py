@@ -106,9 +106,9 @@ def miscounts(calls: Calls, groups: Communicators, graph: WaitGraph) -> Miscount
     found = []
     for root in graph.roots:
         if root.kind is RootKind.CYCLE or is_order_inversion(groups, root):
-            told = next(_of_root(calls.connection, groups, root), None)
-            if told is not None:
-                found.append(told)
+            stated = next(_of_root(calls.connection, groups, root), None)
+            if stated is not None:
+                found.append(stated)
     return Miscounts(tuple(found))
 
 

@@ -172,7 +172,7 @@ class SlowMembers:
     share: float
 
     @property
-    def is_told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether it is one rank."""
         return len(self.ranks) == 1
 
@@ -184,9 +184,9 @@ def slow_members(paces: CallPaces, least_factor: float, least_share: float) -> l
     found = []
     for together in map(set, nx.connected_components(graph)):
         calls = tuple(each for each in slow if each.ranks[0] in together)
-        told = _several_told(calls, paces)
+        stated = _several_known(calls, paces)
         parts: list[tuple[tuple[int, ...], list[CallPace]]]
-        parts = [((rank,), [each for each in calls if rank in each.ranks]) for rank in told]
+        parts = [((rank,), [each for each in calls if rank in each.ranks]) for rank in stated]
         for ranks, own in parts or [(_blamed(calls, paces, least_factor), list(calls))]:
             lost = {rank: sum(each.share for each in own if rank in each.ranks) for rank in together}
             share = min(1.0, max(lost.values()))
@@ -195,7 +195,7 @@ def slow_members(paces: CallPaces, least_factor: float, least_share: float) -> l
     return sorted(found, key=lambda each: (-each.share, each.ranks))
 
 
-def _several_told(calls: Sequence[CallPace], paces: CallPaces) -> tuple[int, ...]:
+def _several_known(calls: Sequence[CallPace], paces: CallPaces) -> tuple[int, ...]:
     """Ranks of which each accounts for slow calls with several others, of which one is cleared, where nobody has a part in all.
 
     Who reaches some other host as fast as others do is cleared, but not where a message may leave over the NIC of another rank.

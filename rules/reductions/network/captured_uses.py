@@ -42,7 +42,7 @@ def nic_uses(requested: LineUses, captured: CapturedUses) -> NicUses:
 
 
 def _use(capture: NicCapture, links: Sequence[LinkRate], hosts: Mapping[int, str | None]) -> LineUse | None:
-    sent = [link for link in links if link.sender == link.told_by == capture.rank and link.nic == capture.nic]
+    sent = [link for link in links if link.sender == link.shown_by == capture.rank and link.nic == capture.nic]
     large = [link for link in sent if _mean_bytes(link) >= _LEAST_BYTES]
     if capture.host is None or not large:
         return None

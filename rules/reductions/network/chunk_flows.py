@@ -4,7 +4,7 @@ One flow is a channel of one operation from a sender to a receiver. The sender c
 handed to the NIC after the receiver gave credit, and that the NIC completed; the receiver counts steps it posted, that arrived,
 and that its GPU consumed (Mycroft section 5, Table 4; there from the sender alone). A flow that a shim log shows open is
 matched with its other end by communicator, channel, ranks and number; a rank whose log does not show steps says nothing. Where
-the receiver left no log at all, the sender's queue pair tells the side: requests that age in flight are with the NICs, none in
+the receiver left no log at all, the sender's queue pair shows the side: requests that age in flight are with the NICs, none in
 flight while chunks wait for credit are with the receiver.
 """
 

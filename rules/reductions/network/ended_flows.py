@@ -1,4 +1,4 @@
-"""Flows of chunks that ended, with the time their buffers spent in each state: what slowness is told from.
+"""Flows of chunks that ended, with the time their buffers spent in each state: what slowness is distinguished from.
 
 A flow moves its chunks through at most eight buffers (NCCL_STEPS). A shim log sums up, over all chunks of a flow, how long a
 buffer waited for its GPU, for credit, at the NIC (sender), for the wire, for the flush, to be consumed (receiver). Divided by

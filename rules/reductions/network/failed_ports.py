@@ -1,4 +1,4 @@
-"""Ranks whose own NIC said that its port failed: what tells the two ends of a dead link apart."""
+"""Ranks whose own NIC said that its port failed: what shows the two ends of a dead link apart."""
 
 from __future__ import annotations
 

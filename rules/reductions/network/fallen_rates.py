@@ -1,7 +1,7 @@
 """Whether queue pairs move less while they have work than they did earlier in the same logs (Mycroft 4.3: throughput halves).
 
 The rate of a queue pair depends on what else its NIC has to do, and recurs from step to step; so each is held against its own
-past. Nothing has to be known of lines or slots. Logs of hosts are collected together: a moment is told by how long before the
+past. Nothing has to be known of lines or slots. Logs of hosts are collected together: a moment is shown by how long before the
 end of its log it was, and is the same for all of the job.
 """
 
@@ -21,7 +21,7 @@ from forensics.rules.reductions.network.line_uses import ENDS, LEAST_BYTES, LEAS
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 Floats = npt.NDArray[np.float64]
-Way = tuple[str, str | None]
+HostLink = tuple[str, str | None]
 """The host that sends, and the one that gets it (None not known)."""
 
 _PARTS = 16
@@ -41,7 +41,7 @@ class FallenRates:
     sharing among more queue pairs leaves that as it was. `source` is a log. False where nothing has a past and a present.
     """
 
-    ways: Mapping[Way, float]
+    ways: Mapping[HostLink, float]
     ago_ns: int = 0
     pairs: int = 0
     before: float = 0.0
@@ -94,7 +94,7 @@ GROUP BY t.source_id, t.queue_pair, coalesce(q.host, s.host), t.part ORDER BY AL
 class _Pair:
     """Requests, bytes and ns of work of one queue pair, by part of the time, the newest first."""
 
-    way: Way
+    way: HostLink
     nic: str | None
     moved: Floats
     source: str
@@ -135,18 +135,18 @@ def fallen_rates(connection: DuckDBPyConnection, logs: ShimLogs) -> FallenRates:
 
 def _at(pairs: Sequence[_Pair], part: int, part_ns: int) -> FallenRates:
     """What changed at the edge of a part."""
-    told = [(pair, sides) for pair in pairs if (sides := pair.sides(part)) is not None]
-    if len(told) < _FEWEST:
+    stated = [(pair, sides) for pair in pairs if (sides := pair.sides(part)) is not None]
+    if len(stated) < _FEWEST:
         return FallenRates({})
-    rates = np.array([sides[:, 0] / sides[:, 1] * 1e9 for _, sides in told])
+    rates = np.array([sides[:, 0] / sides[:, 1] * 1e9 for _, sides in stated])
     kept = rates[:, 1] / rates[:, 0]
-    ways = defaultdict[Way, list[float]](list)
-    for (pair, _), part_kept in zip(told, kept.tolist(), strict=True):
+    ways = defaultdict[HostLink, list[float]](list)
+    for (pair, _), part_kept in zip(stated, kept.tolist(), strict=True):
         ways[pair.way].append(part_kept)
     before, after = np.median(rates, axis=0).tolist()
     of_ways = {way: float(np.median(parts)) for way, parts in sorted(ways.items(), key=repr)}
-    of_nics = float(np.median(_of_nics(pairs, {pair.at for pair, _ in told}, part)))
-    return FallenRates(of_ways, part * part_ns, len(told), before, after, of_nics, told[0][0].source)
+    of_nics = float(np.median(_of_nics(pairs, {pair.at for pair, _ in stated}, part)))
+    return FallenRates(of_ways, part * part_ns, len(stated), before, after, of_nics, stated[0][0].source)
 
 
 def _of_nics(pairs: Sequence[_Pair], nics: Collection[tuple[str, str | None]], part: int) -> list[float]:

@@ -85,7 +85,7 @@ def group_paces(
     """Read the paces of all groups in `ended_flows`, of which these are the channels; `slower` are ranks of slow groups.
 
     A host that runs ahead of its device hands over an operation long before it begins: then all take as long as a layer, and
-    what recorders tell of the device tells more.
+    what recorders tell of the device shows more.
     """
     took: dict[tuple[str, int | None, int], dict[str, float]] = defaultdict(dict)
     for label, kind, size, scale, length in connection.execute(_PACES).fetchall():

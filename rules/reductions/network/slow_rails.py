@@ -1,8 +1,8 @@
 """Slow links of several hosts that all have an end on NICs of one number: one rail, and not as many faults as hosts.
 
 NICs of one number meet below a switch of their own where a network has rails, and have the same place on every host. In a ring
-each link of a channel leads from one number to another one, so that both rails have all of its links: where a link tells which
-of its ends is slow, it tells the rail.
+each link of a channel leads from one number to another one, so that both rails have all of its links: where a link shows which
+of its ends is slow, it shows the rail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def on_one_rail(blames: Sequence[Blame], sound: Collection[Link], place_of: Plac
 
 def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_of: PlaceOf) -> Blame | None:
     ends = [_at(rail, blame.ranks, place_of) for blame in blames]
-    # Of a link exactly one end is on the rail, or it tells none; who is told to be slow by itself is on it.
+    # Of a link exactly one end is on the rail, or it tells none; who is stated to be slow by itself is on it.
     parts = zip(ends, blames, strict=True)
     is_on = all(own >= {*blame.ranks} if blame.single else len(own) == 1 for own, blame in parts)
     links = tuple(sorted({link for blame in blames for link in blame.links}))

@@ -53,7 +53,7 @@ class Slowness:
     pauses: Mapping[Link, Pauses] = field(default_factory=dict)
     holds: tuple[GpuHold, ...] = ()
     unpolled: Mapping[int, float] = field(default_factory=dict)
-    untold: tuple[Straggler, ...] = ()
+    unstated: tuple[Straggler, ...] = ()
     paces: GroupPaces = field(default_factory=GroupPaces)
     _slowest: dict[tuple[int, int | None], PairRate] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -64,7 +64,7 @@ class Slowness:
     @property
     def most_awaited(self) -> float:
         """Largest share of the time that operations wait for one rank, those included that may wait for one without a log."""
-        return max((each.share for each in (*self.stragglers, *self.untold)), default=0.0)
+        return max((each.share for each in (*self.stragglers, *self.unstated)), default=0.0)
 
     def is_unpolled(self, rank: int, excess_ns: float) -> bool:
         """Whether the proxy of a rank looks so seldom that what took longer by `excess_ns` was only seen late."""
@@ -91,8 +91,8 @@ class Slowness:
         pair = self.pair(*link)
         if pair is not None and pair.slowdown < least_slowdown:
             return None
-        told = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
-        slow = (channel for channel in self.channels[link] if channel.recurs or (told and channel.is_longer))
+        stated = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
+        slow = (channel for channel in self.channels[link] if channel.recurs or (stated and channel.is_longer))
         return next((each for each in slow if each.share >= least_share and not self.paces.keeps_up(each)), None)
 
     def seen_late(self, least_share: float = LEAST_SHARE_BESIDE) -> dict[int, tuple[ChannelFlows, float]]:
@@ -126,17 +126,17 @@ class Slowness:
         together. Nor where all operations of another kind were slow on it, as few as they are; nor by a few bytes alone.
         """
         least = _LEAST_OF_RATE * max((each.usual_rate for found in self.channels.values() for each in found), default=0.0)
-        told = {link: [each for each in found if each.usual_rate >= least] for link, found in self.channels.items()}
+        stated = {link: [each for each in found if each.usual_rate >= least] for link, found in self.channels.items()}
         return tuple(
-            link for link, each in self.channels.items() if link not in slow and self._is_sound(link, each, told[link])
+            link for link, each in self.channels.items() if link not in slow and self._is_sound(link, each, stated[link])
         )
 
-    def _is_sound(self, link: Link, channels: Sequence[ChannelFlows], told: Sequence[ChannelFlows]) -> bool:
+    def _is_sound(self, link: Link, channels: Sequence[ChannelFlows], stated: Sequence[ChannelFlows]) -> bool:
         pair = self.pair(*link)
         if (pair is not None and pair.slowdown >= LEAST_SLOWDOWN) or any(channel.all_slow for channel in channels):
             return False
-        most = max((channel.flows for channel in told), default=0)
-        return most > 0 and all(channel.sound for channel in told if channel.flows == most)
+        most = max((channel.flows for channel in stated), default=0)
+        return most > 0 and all(channel.sound for channel in stated if channel.flows == most)
 
 
 @reduction
@@ -157,7 +157,7 @@ def slowness(
     window = flow_window(onset, seconds, steps.typical_ns)
     if not show_ended_flows(connection, sources, _windows(logs, window, busiest(connection, sources))):
         return Slowness(pairs=pairs)
-    told, untold = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
+    stated, unstated = _split(stragglers(connection, _LEAST_LATENESS_NS), heard_groups(connection, sources))
     channels = channel_flows(connection)
     hosts = {rank: log.host for rank, log in logs.items()}
     slower = (each.ranks for each in calls.slow(LEAST_FACTOR, LEAST_SHARE) if each.kind != "send")
@@ -165,11 +165,11 @@ def slowness(
         channels=by_link(channels),
         pairs=pairs,
         stages=flow_stages(connection, sources),
-        stragglers=told,
+        stragglers=stated,
         pauses=pauses(connection, _LEAST_PAUSE_NS),
         holds=gpu_holds(connection),
         unpolled=poll_gaps(connection, sources),
-        untold=untold,
+        unstated=unstated,
         paces=group_paces(connection, channels, hosts, slower),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
@@ -178,11 +178,11 @@ def slowness(
 
 def _split(found: Iterable[Straggler], groups: Sequence[HeardGroup]) -> tuple[tuple[Straggler, ...], tuple[Straggler, ...]]:
     """Stragglers of which the logs show all that they waited for, and those that may wait for a rank without a log."""
-    told: list[Straggler] = []
-    untold: list[Straggler] = []
+    stated: list[Straggler] = []
+    unstated: list[Straggler] = []
     for late in found:
-        (untold if may_wait_unseen(late.rank, late.members, groups) else told).append(late)
-    return tuple(told), tuple(untold)
+        (unstated if may_wait_unseen(late.rank, late.members, groups) else stated).append(late)
+    return tuple(stated), tuple(unstated)
 
 
 def _windows(logs: ShimLogs, window: FlowWindow | None, newest: Mapping[int, int]) -> Windows:

@@ -1,4 +1,4 @@
-"""Which rank the others of a collective wait for, told without comparing clocks, and whether it was late by itself.
+"""Which rank the others of a collective wait for, stated without comparing clocks, and whether it was late by itself.
 
 A rank that comes last to a collective finds everything there: its buffers wait for nobody, while those of all others wait for
 it (Mycroft section 7.1: the abnormal rank begins last, its peers have already sent). What a rank waited in an operation is a

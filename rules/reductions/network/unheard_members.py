@@ -1,4 +1,4 @@
-"""Groups of which a member left no log: what the others waited for it is not told, so they may be late for its sake."""
+"""Groups of which a member left no log: what the others waited for it is not stated, so they may be late for its sake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def heard_groups(connection: DuckDBPyConnection, sources: Collection[int]) -> tu
 def may_wait_unseen(rank: int, members: Collection[int], groups: Sequence[HeardGroup]) -> bool:
     """Whether a rank that comes late to its group may have waited for one without a log, itself or with who works in step.
 
-    A partial group that holds all members of its own delays all of them alike, and tells nothing of their order.
+    A partial group that holds all members of its own delays all of them alike, and shows nothing of their order.
     """
     others = [group for group in groups if not group.ranks.issuperset(members)]
     own = [group for group in others if rank in group.ranks]

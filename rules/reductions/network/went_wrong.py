@@ -2,7 +2,7 @@
 
 The paper's trigger watches a job; here its history lies there, and the first completion that is late dates the fault. What is
 looked at for the cause is then a window around that moment (Mycroft section 5.1: ten seconds by default, "small by design").
-Hosts agree on no time. Their logs end when they are collected, so a moment is told by how long before the end of a log it was.
+Hosts agree on no time. Their logs end when they are collected, so a moment is shown by how long before the end of a log it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dimensions along which ranks form groups, and how a name tells which one a group runs along.
+"""Dimensions along which ranks form groups, and how a name shows which one a group runs along.
 
 Names: `group_desc` of Megatron-LM's parallel_state (core 0.9 and later), `mesh_<dimension>` of torch's DeviceMesh
 (2.4 and later), torchtitan's dimensions (parallel_dims.py, 2025).

@@ -49,7 +49,7 @@ def late_before_stop(calls: Calls, liveness: Liveness, graph: WaitGraph, layout:
 
 
 def before_stop(late: Lateness, roster: Roster) -> Finding:
-    """Say what it cost; what the rank does in the standstill tells nothing of that."""
+    """Say what it cost; what the rank does in the standstill shows nothing of that."""
     cost = f"peers spent {100 * late.share:.0f} % of the time waiting for it"
     often = f"{late.late}/{late.calls} {late.kind} of {late.communicator}"
     said = (

@@ -1,7 +1,7 @@
 """Which axis a communicator runs along, by what one of its ranks called in it and when.
 
 Groups inside a layer (tensor, context, expert) are called in every pass, the data-parallel one at the end of a step, or around
-each layer where parameters are sharded. A pass is told by messages to other stages, else by the calls of the busiest group.
+each layer where parameters are sharded. A pass is shown by messages to other stages, else by the calls of the busiest group.
 Sources: Megatron-LM core/tensor_parallel/mappings.py (one all_reduce, or all_gather and reduce_scatter, around each part of a
 layer), torch FSDP2 (all_gathers of a whole forward pass without a reduce_scatter), VenusTrace 3.3.
 """

@@ -14,7 +14,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
-from forensics.rules.reductions.pipeline.recorded import Told, told_of
+from forensics.rules.reductions.pipeline.recorded import Stated, recorded_of
 from forensics.rules.reductions.steps.records import Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
 
@@ -49,11 +49,11 @@ class CallPlaces:
 
     connection: DuckDBPyConnection
     records: Recorded
-    known: dict[int, Told | None] = field(default_factory=dict)
+    known: dict[int, Stated | None] = field(default_factory=dict)
     stages: dict[int, int | None] = field(default_factory=dict)
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def told(self, rank: int) -> Told | None:
+    def stated(self, rank: int) -> Stated | None:
         """What the record of a rank tells; None without one."""
         if rank not in self.known:
             self.read((rank,))
@@ -67,76 +67,76 @@ class CallPlaces:
 
     def learn(self, found: Mapping[int, Record]) -> None:
         """Take records of ranks that were read already."""
-        self.known |= {rank: told_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
+        self.known |= {rank: recorded_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
 
     def pass_at(self, rank: int, at: int) -> CallPlace | None:
         """The pass that a call of a rank is of, by its place in the record; None without a record.
 
         A message is of the pass that sends it, though its rank may have been in another one when it did not.
         """
-        told = self.told(rank)
-        return self._of_pass(told, at) if told else None
+        stated = self.stated(rank)
+        return self._of_pass(stated, at) if stated else None
 
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
-        told = self.told(rank)
-        return told is not None and bool(told.record.of(communicator).any())
+        stated = self.stated(rank)
+        return stated is not None and bool(stated.record.of(communicator).any())
 
     def of_call(self, rank: int, communicator: str, sequence: int) -> CallPlace | None:
         """The place of a call that a rank issued; None where its record does not hold it."""
-        told = self.told(rank)
-        at = told.record.issued(communicator, sequence) if told else None
-        return None if told is None or at is None else self._place(told, at)
+        stated = self.stated(rank)
+        at = stated.record.issued(communicator, sequence) if stated else None
+        return None if stated is None or at is None else self._place(stated, at)
 
     def is_amid(self, rank: int, communicator: str, sequence: int) -> bool:
         """Whether calls of its kind come before and after a call in its step: work between steps is at neither side of it."""
-        told = self.told(rank)
-        at = told.record.issued(communicator, sequence) if told else None
-        if told is None or at is None or not len(told.begins) or at < told.begins[0]:
+        stated = self.stated(rank)
+        at = stated.record.issued(communicator, sequence) if stated else None
+        if stated is None or at is None or not len(stated.begins) or at < stated.begins[0]:
             return False
-        bounds = np.append(told.begins, len(told.record))
-        step = int(np.searchsorted(told.begins, at, side="right"))
-        alike = told.record.form == told.record.form[at]
+        bounds = np.append(stated.begins, len(stated.record))
+        step = int(np.searchsorted(stated.begins, at, side="right"))
+        alike = stated.record.form == stated.record.form[at]
         return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
 
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
         """The place of the first message between a rank and some others that has not ended; None where there is none."""
-        told = self.told(rank)
-        if told is None:
+        stated = self.stated(rank)
+        if stated is None:
             return None
-        waits = told.record.is_message & ~told.record.done & np.isin(told.record.peer, list(peers))
-        return self._place(told, int(waits.argmax())) if waits.any() else None
+        waits = stated.record.is_message & ~stated.record.done & np.isin(stated.record.peer, list(peers))
+        return self._place(stated, int(waits.argmax())) if waits.any() else None
 
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""
-        told = self.told(rank)
-        if told is None or told.passes is None or not len(told.begins):
+        stated = self.stated(rank)
+        if stated is None or stated.passes is None or not len(stated.begins):
             return None
-        if told.usual is None:
-            return self._next_of_opening(told)
-        at = self._expected(told)
-        if at == told.usual[0] and told.record.is_message[told.begins[-1] - 1]:
+        if stated.usual is None:
+            return self._next_of_opening(stated)
+        at = self._expected(stated)
+        if at == stated.usual[0] and stated.record.is_message[stated.begins[-1] - 1]:
             # No call ended the step before: its last pass may go on, of which nothing is sent.
             return CallPlace(stage=self.stage_of(rank), opens=True)
-        receives = at is not None and bool(told.record.is_message[at] and not told.record.is_send[at])
-        return None if at is None else replace(self._place(told, at), opens=at == told.usual[0], receives=receives)
+        receives = at is not None and bool(stated.record.is_message[at] and not stated.record.is_send[at])
+        return None if at is None else replace(self._place(stated, at), opens=at == stated.usual[0], receives=receives)
 
     def of_stop(self, rank: int, direction: str | None) -> CallPlace | None:
         """The place at which a rank stopped between two calls, its host being in a pass of a `direction` (None: not known).
 
         It is that of the call that it would make next, or of its last one where only that is of the pass.
         """
-        told, following = self.told(rank), self.of_next(rank)
-        if told is None or following is None or (following.direction == direction and not following.receives):
+        stated, following = self.stated(rank), self.of_next(rank)
+        if stated is None or following is None or (following.direction == direction and not following.receives):
             return following
-        last = len(told.record) - 1
-        if following.receives and told.record.is_message[last] and not told.record.is_send[last]:
+        last = len(stated.record) - 1
+        if following.receives and stated.record.is_message[last] and not stated.record.is_send[last]:
             # It works on what it received, and sends nothing of that.
-            came = self._of_pass(told, last)
+            came = self._of_pass(stated, last)
             return came if direction in (None, came.direction) else replace(came, direction=None, microbatch=None, chunk=None)
-        before = self._of_pass(told, last) if last >= told.begins[-1] and not told.record.is_message[last] else None
+        before = self._of_pass(stated, last) if last >= stated.begins[-1] and not stated.record.is_message[last] else None
         if before and following.receives and before.direction is None:
-            # Where nothing tells what the last call was for, the pass may still be the one that it is of.
+            # Where nothing shows what the last call was for, the pass may still be the one that it is of.
             return replace(following, direction=None, microbatch=None, chunk=None)
         return before if before and before.direction and before.direction == direction else following
 
@@ -146,75 +146,80 @@ class CallPlaces:
         A step that is another one from its first call on tells of what came between two steps: of no pass. Where a step is one
         call, nothing but that call can have been left out of it.
         """
-        told = self.told(rank)
-        if told is None or told.usual is None or not len(told.begins):
+        stated = self.stated(rank)
+        if stated is None or stated.usual is None or not len(stated.begins):
             return None
-        bounds = [*told.begins[-2:].tolist(), len(told.record)]
+        bounds = [*stated.begins[-2:].tolist(), len(stated.record)]
         for begin, end in reversed(list(pairwise(bounds))):
-            at = first_difference(told.record, told.usual, (begin, end))
+            at = first_difference(stated.record, stated.usual, (begin, end))
             if at is not None:
-                first, end_of_usual = told.usual
-                return self._place(told, first + at) if at or end_of_usual - first == 1 else None
+                first, end_of_usual = stated.usual
+                return self._place(stated, first + at) if at or end_of_usual - first == 1 else None
         return None
 
-    def _expected(self, told: Told) -> int | None:
+    def _expected(self, stated: Stated) -> int | None:
         """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""
-        begin, end = told.usual or (0, 0)
-        last = int(told.begins[-1])
-        made = len(told.record) - last
-        if made >= end - begin or (told.record.form[last:] != told.record.form[begin : begin + made]).any():
+        begin, end = stated.usual or (0, 0)
+        last = int(stated.begins[-1])
+        made = len(stated.record) - last
+        if made >= end - begin or (stated.record.form[last:] != stated.record.form[begin : begin + made]).any():
             return None
         return begin + made
 
-    def _place(self, told: Told, at: int) -> CallPlace:
-        place = self._of_pass(told, at)
-        before = message_before(told.record, told.begins, at)
-        if not place.in_pass or not told.ends or not told.passes or not ends_two_passes(told.record, told.passes, at, before):
+    def _place(self, stated: Stated, at: int) -> CallPlace:
+        place = self._of_pass(stated, at)
+        before = message_before(stated.record, stated.begins, at)
+        if (
+            not place.in_pass
+            or not stated.ends
+            or not stated.passes
+            or not ends_two_passes(stated.record, stated.passes, at, before)
+        ):
             return place
         # The last stage goes back with the microbatch that came; the first one with another than it sends on.
-        number, came = (int(told.passes.ordinal[each]) for each in (at, before))
-        same = told.ends.after is None and told.passes.per_step > 1 and number == came >= 0
+        number, came = (int(stated.passes.ordinal[each]) for each in (at, before))
+        same = stated.ends.after is None and stated.passes.per_step > 1 and number == came >= 0
         return replace(place, direction=None, microbatch=number if same else None, chunk=None)
 
-    def _of_pass(self, told: Told, at: int) -> CallPlace:
+    def _of_pass(self, stated: Stated, at: int) -> CallPlace:
         """The pass that a call is of: of a message the one that it was sent by, or is received for."""
-        rank = told.record.rank
-        if told.passes is None or (self.stage_of(rank) is None and not self._is_in_line(told)):
+        rank = stated.record.rank
+        if stated.passes is None or (self.stage_of(rank) is None and not self._is_in_line(stated)):
             return CallPlace(stage=self.stage_of(rank))
-        direction, number = int(told.passes.direction[at]), int(told.passes.ordinal[at])
+        direction, number = int(stated.passes.direction[at]), int(stated.passes.ordinal[at])
         place = CallPlace(WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
-        if direction == NEITHER or number < 0 or (told.passes.per_step < 2 and not told.is_opening):
+        if direction == NEITHER or number < 0 or (stated.passes.per_step < 2 and not stated.is_opening):
             return place
-        if told.is_opening:
-            return self._of_opening(told, place, number)
+        if stated.is_opening:
+            return self._of_opening(stated, place, number)
         stages, chunks = self._shape(rank)
         if chunks == 1:
-            return place if told.passes.sparse[at] else replace(place, microbatch=number)
-        turns = [in_turns(each, direction, stages, chunks) for each in range(told.passes.per_step)]
-        if told.passes.sparse[at]:
+            return place if stated.passes.sparse[at] else replace(place, microbatch=number)
+        turns = [in_turns(each, direction, stages, chunks) for each in range(stated.passes.per_step)]
+        if stated.passes.sparse[at]:
             # The first stage gets nothing for its first chunk, the last one passes nothing on from its last.
-            absent = 0 if bool(told.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
+            absent = 0 if bool(stated.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
             turns = [turn for turn in turns if turn[1] != absent]
         return replace(place, microbatch=turns[number][0], chunk=turns[number][1]) if number < len(turns) else place
 
-    def _next_of_opening(self, told: Told) -> CallPlace | None:
+    def _next_of_opening(self, stated: Stated) -> CallPlace | None:
         """The place of the call that a rank would make next in a step of which no whole one is known."""
-        found = next_pass(told.record, told.passes, told.ends) if told.passes and told.ends else None
-        if found is None or (self.stage_of(told.record.rank) is None and not self._is_in_line(told)):
+        found = next_pass(stated.record, stated.passes, stated.ends) if stated.passes and stated.ends else None
+        if found is None or (self.stage_of(stated.record.rank) is None and not self._is_in_line(stated)):
             return None
         way, number, receives = found
-        place = CallPlace(WORDS.get(way), stage=self.stage_of(told.record.rank), in_pass=True, receives=receives)
-        return self._of_opening(told, place, number)
+        place = CallPlace(WORDS.get(way), stage=self.stage_of(stated.record.rank), in_pass=True, receives=receives)
+        return self._of_opening(stated, place, number)
 
-    def _of_opening(self, told: Told, place: CallPlace, number: int) -> CallPlace:
+    def _of_opening(self, stated: Stated, place: CallPlace, number: int) -> CallPlace:
         """A pass by the number of messages: with several chunks it is a microbatch until the first comes round."""
-        chain = self._chain(told.record.rank)
-        first = self.told(chain[-1]) if chain else None
+        chain = self._chain(stated.record.rank)
+        first = self.stated(chain[-1]) if chain else None
         if first is None or first.passes is None or first.ends is None or first.ends.after is None:
             return replace(place, direction=None, microbatch=None)
         if first.usual is not None and first.passes.per_step:
             number %= first.passes.per_step  # where messages are answered one by one, they tell no step from the next
-        second = self.told(first.ends.after)
+        second = self.stated(first.ends.after)
         is_last = second is not None and second.ends is not None and second.ends.after is None
         if second is not None and is_last and second.record.is_send.any() and not _has_paths(first, second):
             return replace(place, direction=None)
@@ -232,29 +237,29 @@ class CallPlaces:
         """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""
         chain = [rank]
         while len(chain) <= _MOST_STAGES:
-            told = self.told(chain[-1])
-            if told is None or told.ends is None or not self._is_in_line(told):
+            stated = self.stated(chain[-1])
+            if stated is None or stated.ends is None or not self._is_in_line(stated):
                 return []
-            if told.ends.is_first:
+            if stated.ends.is_first:
                 return chain
-            if told.ends.before is None or told.ends.before in chain:
+            if stated.ends.before is None or stated.ends.before in chain:
                 return []
-            chain.append(told.ends.before)
+            chain.append(stated.ends.before)
         return []
 
-    def _is_in_line(self, told: Told) -> bool:
+    def _is_in_line(self, stated: Stated) -> bool:
         """Whether the neighbours of a rank agree that they are its neighbours, as far as they left records.
 
         In a ring every member would be the first one.
         """
-        if told.ends is None:
+        if stated.ends is None:
             return True
-        rank, before, after = told.record.rank, told.ends.before, told.ends.after
-        one = self.told(before) if before is not None and not told.ends.is_first else None
-        other = self.told(after) if after is not None else None
+        rank, before, after = stated.record.rank, stated.ends.before, stated.ends.after
+        one = self.stated(before) if before is not None and not stated.ends.is_first else None
+        other = self.stated(after) if after is not None else None
         ends = (one.ends if one else None), (other.ends if other else None)
         agrees = ends[0] is None or ends[0].after == rank
-        return agrees and (ends[1] is None or (ends[1].before == rank and not (told.ends.is_first and ends[1].is_first)))
+        return agrees and (ends[1] is None or (ends[1].before == rank and not (stated.ends.is_first and ends[1].is_first)))
 
     def _shape(self, rank: int) -> tuple[int, int]:
         if rank not in self.shapes:
@@ -267,7 +272,7 @@ class CallPlaces:
         The first stage passes every chunk on, and gets each but the first from the last stage.
         """
         chain = self._chain(rank)
-        first = self.told(chain[-1]) if chain else None
+        first = self.stated(chain[-1]) if chain else None
         if first is None or first.usual is None or first.ends is None or first.passes is None:
             return 0, 1
         step = slice(*first.usual)
@@ -278,9 +283,9 @@ class CallPlaces:
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
 
-def _has_paths(*found: Told) -> bool:
+def _has_paths(*found: Stated) -> bool:
     """Whether call paths tell directions: between two stages messages alone cannot tell a chunk that comes round."""
-    return all(bool((told.passes.direction[~told.record.is_message] != NEITHER).any()) for told in found if told.passes)
+    return all(bool((stated.passes.direction[~stated.record.is_message] != NEITHER).any()) for stated in found if stated.passes)
 
 
 @reduction

@@ -19,9 +19,9 @@ _ORDER = (Axis.PIPELINE, Axis.DATA, Axis.CONTEXT, Axis.TENSOR)
 def configured_sizes(configuration: Configuration, world: int) -> dict[Axis, int] | None:
     """Sizes of all dimensions: 1 where nothing tells one, data-parallel what is left; None where they do not make the job."""
     sizes = {axis: configuration.size(axis) or 1 for axis in _ORDER}
-    told = any(configuration.size(axis) for axis in _ORDER if axis is not Axis.DATA)
+    reported = any(configuration.size(axis) for axis in _ORDER if axis is not Axis.DATA)
     others = sizes[Axis.PIPELINE] * sizes[Axis.CONTEXT] * sizes[Axis.TENSOR]
-    if not told or not world or world % others or configuration.size(Axis.DATA) not in (None, world // others):
+    if not reported or not world or world % others or configuration.size(Axis.DATA) not in (None, world // others):
         return None
     return {**sizes, Axis.DATA: world // others}
 
@@ -71,14 +71,14 @@ def size_disputes(configuration: Configuration, known: Mapping[Axis, frozenset[i
             yield f"{_setting(configuration, axis)}, but {axis} groups have {_either(found)} ranks"
     sizes = {axis: configuration.size(axis) or 1 for axis in _ORDER}
     product = int(np.prod([sizes[axis] for axis in _ORDER]))
-    told = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
+    reported = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
     if world and (world % product or (configuration.size(Axis.DATA) and product != world)):
-        yield f"configured sizes ({told}) do not make {world} ranks"
+        yield f"configured sizes ({reported}) do not make {world} ranks"
         return
     expected = configured_sizes(configuration, world or 0)
     found = known.get(Axis.DATA, frozenset())
     if expected and found and not _fits(found, expected, configuration.size(Axis.EXPERT) or 1):
-        yield f"configured sizes ({told}) leave {expected[Axis.DATA]} replicas, but dp groups have {_either(found)} ranks"
+        yield f"configured sizes ({reported}) leave {expected[Axis.DATA]} replicas, but dp groups have {_either(found)} ranks"
 
 
 def _fits(found: frozenset[int], expected: Mapping[Axis, int], expert: int) -> bool:

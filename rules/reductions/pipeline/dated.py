@@ -44,7 +44,7 @@ def in_messages(work: Work, inside: Floats) -> Floats:
     return np.asarray(most[work.group])
 
 
-def is_told(inside: Floats) -> bool:
+def is_known(inside: Floats) -> bool:
     """Whether all times inside calls are recorded, and possible."""
     return bool((np.isfinite(inside) & (inside >= 0)).all())
 
@@ -53,7 +53,7 @@ def usual(iteration: Iteration, inside: Inside) -> Usual:
     """Usual durations, by the usual times inside the calls of a step; raises UnknownPassesError where they do not tell."""
     waits = {work.rank: inside[work.rank][work.inside] for work in iteration.works}
     known = [*waits.values(), *(inside[work.rank][work.messages] for work in iteration.works)]
-    if not len(iteration.pairs) or not all(is_told(each) for each in known):
+    if not len(iteration.pairs) or not all(is_known(each) for each in known):
         raise UnknownPassesError("the time inside calls is not recorded of every rank of the pipeline")
     messages = [in_messages(work, inside[work.rank]) for work in iteration.works]
     lags = np.array([_transfer(iteration, messages, pair) if pair >= 0 else 0.0 for pair in iteration.carries.tolist()])
@@ -137,8 +137,8 @@ def _edges(work: Work, events: Ints, first: int, took: Floats, inside: Floats, b
     lead = np.zeros(len(passes))
     lead[:1] = begin
     yield before[:-1], passes, took + lead
-    told = work.received >= 0
-    yield events[work.received[told]], passes[told], took[told]
+    stated = work.received >= 0
+    yield events[work.received[stated]], passes[stated], took[stated]
     if in_turn:  # the work that follows waits for all messages that were called before it
         followed = work.before < len(passes)
         yield events[followed], passes[work.before[followed]], took[work.before[followed]]

@@ -12,9 +12,9 @@ class Delay:
     `ranks` are to blame: each of them, or one of them where `one_of`. The others waited for them in `communicator`, `sequence`
     of kind `kind`, up to `waited_ns`. `is_transfer`: all members had come. `on_host`: the host made the call so late itself;
     None where the source does not tell. `before_step`: it was so late to the first call of the step already, by a pause of its
-    own or because it waited for its device between the steps. `by_ends`: told by ends of calls as watchdogs saw them.
+    own or because it waited for its device between the steps. `by_ends`: shown by ends of calls as watchdogs saw them.
     `excess_ns` is what the step was longer by, `is_spread` that no single call shows half of it; `passed_on` is the share of
-    what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), told by when
+    what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), shown by when
     they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data. `equals_ns` is what the ranks that
     work on the same data in step with it (tensor-parallel) waited longer for it: a message that comes late is late for all.
     `is_alike`: several of those were late, none of which waited for another (late_alike.py).

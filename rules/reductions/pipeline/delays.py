@@ -1,7 +1,7 @@
 """Who held up a long step: the rank that the others waited for and that waited for nobody before, or a transfer.
 
 A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long
-step decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is told by
+step decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is shown by
 the time inside a call on the rank's own clock: the last member to come is in it for the shortest time, so that no two clocks
 are compared. Where all members are in a call for longer, and had come in time, it is the transfer. Without such times the ends
 of calls tell (watchdogs see them up to a round late): the first call of all of its members that ends late is that of the
@@ -116,9 +116,9 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
         values = values - (steps.free_ns if column == "end_ns" else steps.before_ns)[:, None]
     if np.isnan(values).mean() > _UNKNOWN_CALLS or np.isnan(values[row]).all():
         return None
-    told = ~np.isnan(values[usual]).all(axis=0)
+    stated = ~np.isnan(values[usual]).all(axis=0)
     more = np.zeros(values.shape[1])
-    more[told] = values[row, told] - np.nanmedian(values[usual][:, told], axis=0)
+    more[stated] = values[row, stated] - np.nanmedian(values[usual][:, stated], axis=0)
     in_order = np.argsort(steps.order[row])
     return steps.order[row][in_order], np.nan_to_num(more[in_order])
 
@@ -173,7 +173,7 @@ def _left_early(times: StepTimes, number: int, excess: float, call: Call) -> boo
 
 def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tuple[Ints, Floats]]) -> Iterator[Delay]:
     """The call that is the first to end late for all of its members; of a message, the one who sent it worked before."""
-    # Who is late bit by bit is never late at once: there the first call beyond the half of it tells nothing.
+    # Who is late bit by bit is never late at once: there the first call beyond the half of it shows nothing.
     first = {
         rank: first_of((more >= _WAITS * excess) & (np.diff(more, prepend=0.0) >= _WAITS * excess))
         for rank, (_, more) in ends.items()

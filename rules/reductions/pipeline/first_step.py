@@ -2,7 +2,7 @@
 
 Many jobs that never train hang in their first step, and a ring may hold less than one. What a pass consists of is not known
 there, and messages still count: a pass begins with one that is received and ends with one that is sent (VenusTrace 3.3). What
-a rank did behind an earlier message of the same kind tells what it would do next.
+a rank did behind an earlier message of the same kind shows what it would do next.
 """
 
 from __future__ import annotations

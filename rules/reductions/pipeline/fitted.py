@@ -1,7 +1,7 @@
 """Usual durations of passes, by the times inside messages: those with which both ends leave each message together.
 
 Receives are called in two ways. In turn: one begins when the work called before it is done, and the work after it waits for it.
-Ahead: one begins when the receive before it ended, beside the work. Which one a job has is told by which fits its times.
+Ahead: one begins when the receive before it ended, beside the work. Which one a job has is shown by which fits its times.
 """
 
 from __future__ import annotations

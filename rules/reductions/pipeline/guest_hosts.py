@@ -1,7 +1,7 @@
 """Hosts whose GPUs all have a guest, and whose ranks work longer for it: another program computes there.
 
 That a process of somebody else has memory on a GPU accuses nobody. Neither does work that is longer on the ranks of one host:
-where each host has a stage of the pipeline to itself nobody does the same. Both together do. What a rank works longer is told
+where each host has a stage of the pipeline to itself nobody does the same. Both together do. What a rank works longer is stated
 by what is left of a step outside of collectives and receives: sends go on beside the work, and a receive that is posted early
 covers a part of it, so that only what the job waits for is left.
 """

@@ -82,14 +82,14 @@ def halt(rank: int, places: CallPlaces, layout: Layout) -> Halt | None:
 
 def _state(work: Work, places: CallPlaces) -> _State | None:
     """What a rank did in its last step; None where it went another way than its usual one."""
-    told = places.told(work.rank)
-    if told is None or told.usual is None or not len(told.begins):
+    stated = places.stated(work.rank)
+    if stated is None or stated.usual is None or not len(stated.begins):
         return None
-    usual = told.record.form[slice(*told.usual)]
+    usual = stated.record.form[slice(*stated.usual)]
     # Members of a group call keep their state; the entry that closes it has the end.
-    over = told.record.done | (told.record.end_ns != UNKNOWN)
-    begin = _step_of(told.begins, over)
-    made = told.record.form[begin : begin + len(usual)]
+    over = stated.record.done | (stated.record.end_ns != UNKNOWN)
+    begin = _step_of(stated.begins, over)
+    made = stated.record.form[begin : begin + len(usual)]
     if begin < 0 or (made != usual[: len(made)]).any():
         return None
     done = np.zeros(len(usual), np.bool_)

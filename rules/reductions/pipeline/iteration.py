@@ -108,14 +108,16 @@ def iteration(chains: Sequence[Sequence[int]], places: CallPlaces) -> Iteration:
 
 
 def _messages(rank: int, stage: int, places: CallPlaces) -> list[_Message]:
-    told = places.told(rank)
-    if told is None or told.usual is None or told.passes is None or told.ends is None:
+    stated = places.stated(rank)
+    if stated is None or stated.usual is None or stated.passes is None or stated.ends is None:
         raise UnknownPassesError(f"rank {rank} shows no whole step with messages")
-    begin, end = told.usual
-    at = np.flatnonzero(told.record.is_message[begin:end]) + begin
-    first, last = (np.searchsorted(told.record.call_order[at], told.record.call_order[at], side) for side in ("left", "right"))
+    begin, end = stated.usual
+    at = np.flatnonzero(stated.record.is_message[begin:end]) + begin
+    first, last = (
+        np.searchsorted(stated.record.call_order[at], stated.record.call_order[at], side) for side in ("left", "right")
+    )
     rows = zip(at.tolist(), first.tolist(), last.tolist(), strict=True)
-    return [_message(rank, stage, places, told.record, place, begin, bounds) for place, *bounds in rows]
+    return [_message(rank, stage, places, stated.record, place, begin, bounds) for place, *bounds in rows]
 
 
 def _message(
@@ -165,11 +167,11 @@ def _turn(messages: Sequence[_Message], sent: int | None, received: int | None) 
 
 
 def _inside(rank: int, stage: int, node: Mapping[Key, int], places: CallPlaces) -> Iterator[tuple[int, int]]:
-    told = places.told(rank)
-    if told is None or told.usual is None or told.passes is None:
+    stated = places.stated(rank)
+    if stated is None or stated.usual is None or stated.passes is None:
         return
-    begin, end = told.usual
-    wanted = ~told.record.is_message[begin:end] & (told.passes.direction[begin:end] != 0)
+    begin, end = stated.usual
+    wanted = ~stated.record.is_message[begin:end] & (stated.passes.direction[begin:end] != 0)
     for at in np.flatnonzero(wanted).tolist():
         key = _key(stage, rank, begin + at, places)
         if key is not None and key in node:

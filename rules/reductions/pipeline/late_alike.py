@@ -48,7 +48,7 @@ def _is_within(delay: Delay, groups: Iterable[Collection[int]]) -> bool:
 
 
 def _without_replicas(found: Sequence[Delay], in_step: Sequence[tuple[int, ...]]) -> Iterator[Delay]:
-    """Not those told by ends alone of which several replicas have one each: a root is late in its own replica first."""
+    """Not those shown by ends alone of which several replicas have one each: a root is late in its own replica first."""
     ends = [delay for delay in found if delay.by_ends]
     late = {frozenset(members) for members in in_step if any(_is_within(delay, [members]) for delay in ends)}
     for delay in found:

@@ -31,7 +31,7 @@ _RING = Judged(Axis.CONTEXT, frozenset({Axis.CONTEXT}), "a ring of messages in o
 _MESH = Judged(Axis.EXPERT, frozenset({Axis.EXPERT, Axis.CONTEXT}), "messages of every rank to all others in one group call")
 _SMALL = Judged(Axis.NONE, frozenset(), "only small calls: control messages of programs", is_assumed=True)
 _SEVERAL = 8
-"""Small calls of a group: of fewer nothing tells what else it is for."""
+"""Small calls of a group: of fewer nothing shows what else it is for."""
 _MESSAGES = Judged(Axis.PIPELINE, frozenset({Axis.PIPELINE}), "messages between stages only")
 _TIED = Judged(Axis.EMBEDDING, frozenset({Axis.EMBEDDING}), "reductions of the first stage with the last one")
 _ACROSS = Judged(Axis.UNKNOWN, frozenset(), "its members are of several stages")
@@ -103,12 +103,12 @@ def layout(calls: Calls, roster: Roster, configuration: Configuration) -> Layout
     messages = read_messages(connection, labels)
     formed = {number: form for number, own in messages.by_communicator() if (form := _form_of(own)) is not None}
     found = _pipelines(connection, labels, messages.where(~np.isin(messages.communicator, [*formed])))
-    told_by = witnesses(connection)
-    judged = _judged(connection, groups, told_by, world)
+    shown_by = witnesses(connection)
+    judged = _judged(connection, groups, shown_by, world)
     judged |= {labels[number]: form for number, form in formed.items()}
     carriers = {labels[number] for number in np.unique(messages.communicator).tolist()}
     # All ranks call many things in the group of all; one without collectives is a pipeline of all ranks.
-    apart = [group for group in groups if frozenset(group.members) != world or group.label not in told_by]
+    apart = [group for group in groups if frozenset(group.members) != world or group.label not in shown_by]
     judged |= dict(_by_chains(apart, found, carriers, judged))
     _as_alike(groups, judged)
     judged |= {label: _SMALL for label, calls in read_small(connection).items() if calls >= _SEVERAL and label not in judged}
@@ -182,11 +182,11 @@ def _judged(
     """What the collectives of each communicator show; gloo notes no messages, and does not show what else there is."""
     labels = [group.label for group in groups]
     kept = _some_of_each_form(groups)
-    told_by = {label: rank for label, rank in witness.items() if label in kept}
-    read = {rank: RankCalls(calls) for rank, calls in read_sequences(connection, labels, told_by.values()).items()}
+    shown_by = {label: rank for label, rank in witness.items() if label in kept}
+    read = {rank: RankCalls(calls) for rank, calls in read_sequences(connection, labels, shown_by.values()).items()}
     found: dict[str, Judged] = {}
     for number, group in enumerate(groups):
-        rank = told_by.get(group.label)
+        rank = shown_by.get(group.label)
         if rank in read and len(group.members) > 1:
             judged = read[rank].judged(number, of_all=frozenset(group.members) == world)
             if judged is not None and not (judged.is_assumed and group.backend == "gloo"):
@@ -239,7 +239,7 @@ def _by_chains(
 
 
 def _as_alike(groups: Sequence[Group], judged: dict[str, Judged]) -> None:
-    """Give groups of which nothing tells the axis of all others whose members lie alike, where these agree.
+    """Give groups of which nothing shows the axis of all others whose members lie alike, where these agree.
 
     A second group of the same members is for something else.
     """

@@ -3,7 +3,7 @@
 Nothing but order is needed. The first message of a step is a forward one: a rank receives it from the stage before, or, in the
 first stage, sends it to the next; so it is known who is before and who is after, and the direction of every message.
 Collectives inside a pass have the direction of their call path, else that of the message that the pass ends with. Each pass of
-a direction has the same number of them, so that their count since the step began tells the microbatch (Narayanan et al., SC
+a direction has the same number of them, so that their count since the step began shows the microbatch (Narayanan et al., SC
 2021, section 2.2, for the order in which chunks take turns). Data-parallel and other calls that a step makes once are of no
 microbatch.
 """
@@ -21,7 +21,7 @@ from forensics.rules.reductions.steps.records import Flags, Ints, Record
 Signs = npt.NDArray[np.int8]
 FORWARD, BACKWARD, NEITHER = 1, -1, 0
 _MOST_PEERS = 2
-# Of the messages of a step: that the work around so many tells nothing, and that it contradicts so many.
+# Of the messages of a step: that the work around so many shows nothing, and that it contradicts so many.
 _MOST_UNKNOWN, _CONTRADICTED = 0.5, 0.1
 
 
@@ -93,8 +93,8 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
     marks = record.is_message if ends else _turns(record, by_path)
     per_step = _passes_in(record, direction, usual) if ends else _passes_by_turns(record, by_path, usual)
     inside = _inside_passes(record, usual, per_step, marks) & ~record.is_message
-    told = inside if ends else ~record.is_message
-    direction[told] = by_path[told]
+    stated = inside if ends else ~record.is_message
+    direction[stated] = by_path[stated]
     # A stage at an end of the pipeline has passes that send nothing: there only call paths tell the two directions apart.
     if ends and ends.before is not None and ends.after is not None:
         unknown = inside & (direction == NEITHER)
@@ -105,9 +105,9 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
 
 def _turns(record: Record, by_path: Signs) -> Flags:
     """Where forward collectives begin after backward ones: the only sign of passes where messages are not recorded."""
-    told = np.flatnonzero((by_path != NEITHER) & ~record.is_message)
+    stated = np.flatnonzero((by_path != NEITHER) & ~record.is_message)
     found = np.zeros(len(record), np.bool_)
-    found[told[1:][(by_path[told][1:] == FORWARD) & (by_path[told][:-1] == BACKWARD)]] = True
+    found[stated[1:][(by_path[stated][1:] == FORWARD) & (by_path[stated][:-1] == BACKWARD)]] = True
     return found
 
 
@@ -116,8 +116,8 @@ def _passes_by_turns(record: Record, by_path: Signs, usual: tuple[int, int]) -> 
 
     The warm-up has several in a row: one has as many collectives as divide all rows (0: nothing stands alone).
     """
-    told = by_path[slice(*usual)][~record.is_message[slice(*usual)]]
-    forward = told[told != NEITHER] == FORWARD
+    stated = by_path[slice(*usual)][~record.is_message[slice(*usual)]]
+    forward = stated[stated != NEITHER] == FORWARD
     edges = np.flatnonzero(np.diff(forward, prepend=False, append=False))
     rows = np.diff(edges)[::2]
     return int(forward.sum() // np.gcd.reduce(rows)) if len(rows) > 1 else 0
@@ -126,7 +126,7 @@ def _passes_by_turns(record: Record, by_path: Signs, usual: tuple[int, int]) -> 
 def path_directions(record: Record, paths: Mapping[int, int]) -> Signs:
     """The direction of each call by its call path, else by the marks of a profiler."""
     found = np.array([paths.get(path, NEITHER) for path in record.call_path.tolist()], dtype=np.int8)
-    return np.where(found == NEITHER, record.told, found).astype(np.int8)
+    return np.where(found == NEITHER, record.stated, found).astype(np.int8)
 
 
 def message_directions(record: Record, ends: Neighbours, usual: tuple[int, int], by_path: Signs) -> Signs:
@@ -158,11 +158,11 @@ def comes_round(record: Record, ends: Neighbours, by_path: Signs) -> bool:
 
 def _around(record: Record, by_path: Signs) -> Signs:
     """For each message the direction of the collective next to it: before one that is sent, after one that is received."""
-    told = (by_path != NEITHER) & ~record.is_message
+    stated = (by_path != NEITHER) & ~record.is_message
     first = np.searchsorted(record.call_order, record.call_order, side="left") - 1
     found = np.zeros(len(record), np.int8)
     backwards = len(record) - np.searchsorted(record.call_order, record.call_order, side="right") - 1
-    before, after = _last(told, record.is_message, first), _last(told[::-1], record.is_message[::-1], backwards)
+    before, after = _last(stated, record.is_message, first), _last(stated[::-1], record.is_message[::-1], backwards)
     nearest = np.where(record.is_send, before, np.where(after >= 0, len(record) - 1 - after, -1))
     known = record.is_message & (nearest >= 0)
     found[known] = by_path[nearest[known]]

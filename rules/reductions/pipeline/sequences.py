@@ -22,7 +22,7 @@ SCALARS = 16
 _CODE = "list_extract($codes, list_position($kinds, o.kind))"
 # The entry that closes a group call is no call of its own.
 _CLOSES = "(o.kind = 'coalesced' OR (o.group_call IS NOT NULL AND o.kind LIKE '%coalesced'))"
-# A rank that left a dump and a log tells the same calls twice, and a trace is looked at where it left neither.
+# A rank that left a dump and a log shows the same calls twice, and a trace is looked at where it left neither.
 _RECORDED = "SELECT * FROM latest_call WHERE family = 'recorder' OR rank NOT IN (SELECT rank FROM capture)"
 _CALLS = "known_calls o WHERE o.communicator IS NOT NULL"
 _WITH_RECORDED = f"WITH known_calls AS ({_RECORDED})"

@@ -40,7 +40,7 @@ class SlowStage:
     """A stage whose rank works `slow_ns` on a microbatch instead of `usual_ns`, in some of `compared` steps.
 
     `numbers` are those steps, `lost_ns` is what they were longer by for it in all, `step_ns` their median length.
-    `by_peers`: what is usual is told by the other stages, not by its own past.
+    `by_peers`: what is usual is shown by the other stages, not by its own past.
     """
 
     stage: int
@@ -115,7 +115,7 @@ def _by_history(work: StageWork, slow: Flags, usual: Flags) -> Iterator[SlowStag
 
 def _level(values: Floats, *, by_ends: bool) -> Floats:
     """What is typical over steps: of values in rounds of a watchdog, their mean."""
-    if by_ends:  # not `nanmean`, which warns of a stage that is told in no step
+    if by_ends:  # not `nanmean`, which warns of a stage that is stated in no step
         return np.asarray(values.mean(axis=-1))
     return np.asarray(np.nanmedian(values, axis=-1))
 
@@ -154,9 +154,9 @@ def _late_together(work: StageWork, slow: Flags, usual: Flags, longer: Floats) -
 
 def _risen(values: Floats, slow: Flags, usual: Flags) -> tuple[Floats, Floats]:
     """By how much the mean of the slow steps is above that of the usual ones, by stage, and its standard error."""
-    told = np.isfinite(values).all(axis=1)
+    stated = np.isfinite(values).all(axis=1)
     more, error = np.full((2, len(values)), np.nan)
-    for stage in np.flatnonzero(told).tolist():
+    for stage in np.flatnonzero(stated).tolist():
         parts = values[stage, slow], values[stage, usual]
         more[stage] = parts[0].mean() - parts[1].mean()
         error[stage] = np.sqrt(sum(max(float(part.var()), _ROUND_NS**2) / len(part) for part in parts))

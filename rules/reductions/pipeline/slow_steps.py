@@ -16,7 +16,7 @@ from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, CallPlace, CallPlaces, TracedPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
-from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_told, observed, usual
+from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_known, observed, usual
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, iteration
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.steps.times import Steps, StepTimes
@@ -73,7 +73,7 @@ class SlowStep:
         return None
 
     def absorbed(self) -> list[int]:
-        """Over-long nodes that cost nothing, and by enough to be told from noise."""
+        """Over-long nodes that cost nothing, and by enough to be distinguished from noise."""
         excess = self.durations - self.expected
         return [node for node in self.judged.absorbed.tolist() if excess[node] >= _MATERIAL * self.expected_makespan]
 
@@ -185,10 +185,10 @@ def _known(times: StepTimes, places: CallPlaces, chains: Chains) -> tuple[Iterat
 
 def in_order(steps: Steps, places: CallPlaces, column: str = "duration_ns") -> Floats:
     """A column of times (ns) of the calls of each step, as the usual one has them in order; raises UnknownPassesError."""
-    told = places.told(steps.record.rank)
-    if told is None or told.usual is None:
+    stated = places.stated(steps.record.rank)
+    if stated is None or stated.usual is None:
         raise UnknownPassesError(f"rank {steps.record.rank} shows no usual step")
-    order = np.argsort(np.argsort(steps.record.token[slice(*told.usual)], kind="stable"))
+    order = np.argsort(np.argsort(steps.record.token[slice(*stated.usual)], kind="stable"))
     return steps.of(getattr(steps.record, column))[:, order]
 
 
@@ -200,7 +200,7 @@ def _judged(times: StepTimes, known: Sequence[tuple[Iteration, Usual, Inside]], 
         if None in rows.values():
             raise UnknownPassesError("a rank of the pipeline does not show the slow step whole")
         values = {rank: inside[rank][row] for rank, row in rows.items() if row is not None}
-        if not all(is_told(each) for each in values.values()):
+        if not all(is_known(each) for each in values.values()):
             raise UnknownPassesError("the time inside calls is not recorded of every rank of the pipeline")
         durations.append(observed(passes, expected, values))
     first = np.cumsum([0, *(part.graph.size for part in parts)])

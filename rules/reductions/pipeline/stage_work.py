@@ -32,10 +32,10 @@ _LEAST_STAGES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageWork:
-    """What each stage works on one microbatch: `forward` and `backward` in ns (stages x steps), NaN where it is not told.
+    """What each stage works on one microbatch: `forward` and `backward` in ns (stages x steps), NaN where it is not stated.
 
     `ranks` are those of the stages, `number` counts steps as `StepTimes` does, `length` is theirs in ns. A stage has `passes`
-    of each direction in a step. `by_ends`: told by ends of calls, as watchdogs saw them; the last stage then has forward and
+    of each direction in a step. `by_ends`: shown by ends of calls, as watchdogs saw them; the last stage then has forward and
     backward in one. `from_start` is that of `StepTimes`, `of_past`: the job stands still, and these are steps before that.
     False where there is none.
     """
@@ -56,10 +56,10 @@ class StageWork:
     @property
     def both(self) -> Floats:
         """Forward and backward of one microbatch in ns (stages x steps); what only one of them tells counts alone."""
-        return np.where(self.is_told, np.nan_to_num(self.forward) + np.nan_to_num(self.backward), np.nan)
+        return np.where(self.is_known, np.nan_to_num(self.forward) + np.nan_to_num(self.backward), np.nan)
 
     @property
-    def is_told(self) -> Flags:
+    def is_known(self) -> Flags:
         """Where a forward is known (stages x steps)."""
         return np.asarray(np.isfinite(self.forward))
 

@@ -13,7 +13,7 @@ LEAST_WORK_NS = 10_000_000_000
 """Compiling and collecting garbage take a sound rank this long, even if no earlier pause was as long."""
 LEAST_SAVE_NS = 300_000_000_000
 """Writing the first checkpoint of a run, evaluating on one rank, fetching data and working in small pieces with pauses take
-minutes, and nothing of the run tells how many."""
+minutes, and nothing of the run shows how many."""
 BUSY_SHARE = 0.5
 """A thread that polls with pauses uses far less than half a CPU; one that works or loops nearly all of it."""
 BUSY_WAKES_PER_S = 20.0

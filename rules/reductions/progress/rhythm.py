@@ -1,4 +1,4 @@
-"""When ranks made their calls, as far as it tells whether they stand still: the newest ones, and pauses that are usual."""
+"""When ranks made their calls, as far as it shows whether they stand still: the newest ones, and pauses that are usual."""
 
 from __future__ import annotations
 

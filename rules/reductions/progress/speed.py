@@ -91,9 +91,9 @@ class Speed:
     """The result, by what it was come to, in words.
 
     `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
-    before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: told by lines of
-    a log, which tell that a job became slower, not that it kept its speed to the end. `lost_ns` is what the longest of steady
-    steps took more than the middle one, by calls: the stages of marked steps tell why one is long.
+    before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: shown by lines
+    of a log, which show that a job became slower, not that it kept its speed to the end. `lost_ns` is what the longest of
+    steady steps took more than the middle one, by calls: the stages of marked steps tell why one is long.
     """
 
     pace: Pace

@@ -69,7 +69,7 @@ GROUP BY l.rank
 class _Dates:
     """What the records of calls date, by rank and by communicator (ns).
 
-    `chunks` tells when a chunk last moved, `newest` when that, or a call, was last seen; `reported` are seconds for which a
+    `chunks` shows when a chunk last moved, `newest` when that, or a call, was last seen; `reported` are seconds for which a
     watchdog saw nothing finished, of ranks whose stacks it had written.
     """
 

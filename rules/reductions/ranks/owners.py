@@ -32,22 +32,22 @@ class Owners:
         return found.pop() if len(found) == 1 else None
 
 
-_TOLD = {
+_STATED = {
     "ranks": "SELECT host, pid, rank FROM ranks",
     "processes": "SELECT host, pid, rank FROM processes",
     "stacks": "SELECT coalesce(t.host, s.host) AS host, t.pid, t.rank FROM stacks t JOIN sources s USING (source_id)",
     "process_ranks": "SELECT host, pid, rank FROM process_ranks",
 }
 _OWNERS = """
-SELECT host, pid, min(rank) FROM ({told})
+SELECT host, pid, min(rank) FROM ({stated})
 WHERE pid IS NOT NULL AND rank IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT rank) = 1
 """
 
 
 @reduction
 def owners(connection: DuckDBPyConnection) -> Owners:
-    """Read them; a number that two ranks of a host have tells nothing."""
-    told = " UNION ALL ".join(query for table, query in _TOLD.items() if has_rows(connection, table))
-    rows = connection.execute(_OWNERS.format(told=told)).fetchall() if told else []
+    """Read them; a number that two ranks of a host have shows nothing."""
+    stated = " UNION ALL ".join(query for table, query in _STATED.items() if has_rows(connection, table))
+    rows = connection.execute(_OWNERS.format(stated=stated)).fetchall() if stated else []
     hosts = connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()
     return Owners({(host, pid): rank for host, pid, rank in rows}, frozenset(host for (host,) in hosts))

@@ -33,7 +33,7 @@ class RankFacts:
     woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `written_bytes` is what it wrote at
     least from one sample to the next; `waits_on` are files (`FD -> FILE`) that it waits on in all samples.
     `dumped`: a dump of it lies there, with calls or without; `sampled`: a sample of its threads has a time (a table of `ps` has
-    none, and may be from before what a log tells). `error` is the line of its log by which it ended, where only that tells that
+    none, and may be from before what a log tells). `error` is the line of its log by which it ended, where only that shows that
     it did; `timed_out`: it gave up waiting; `of_the_run`: its log speaks of a communicator that those who gave up speak of.
     `heartbeat_gap_ns` is set when the collector inside the process had stopped beating for that long while others went on.
     """
@@ -97,7 +97,7 @@ class RankFacts:
 
     @property
     def aborted(self) -> bool:
-        """Whether its own watchdog ended the rank: its dump still tells what it waited in."""
+        """Whether its own watchdog ended the rank: its dump still shows what it waited in."""
         return self.dead and (self.timed_out or self.exit_signal == signal.SIGABRT)
 
 
@@ -139,7 +139,7 @@ RecordedRanks = NewType("RecordedRanks", frozenset[int])
 SeenProcesses = NewType("SeenProcesses", frozenset[int])
 """Ranks whose process a collector, or a launcher, looked at."""
 UnplacedFiles = NewType("UnplacedFiles", int)
-"""How many stacks and dumps are there of which nothing tells the rank."""
+"""How many stacks and dumps are there of which nothing shows the rank."""
 
 _UNPLACED = """
 SELECT count(*) FROM sources
@@ -293,8 +293,8 @@ _HOSTS = (
 
 def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
     """Where stacks say that the process is, else what files are of, else what a text says of it, else where its NIC is."""
-    told = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
+    stated = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
     seen = rows_of(connection, "stacks", _HOSTS.format(table="stacks"))
     nics = rows_of(connection, "queue_pairs", _HOSTS.format(table="queue_pairs"))
     rows = rows_of(connection, "sources", _ANY_HOST)
-    return {**dict(nics), **dict(told), **dict(rows), **dict(seen)}
+    return {**dict(nics), **dict(stated), **dict(rows), **dict(seen)}

@@ -44,7 +44,7 @@ class RasMember:
 class RasGroup:
     """One communicator: the members that reports name, and by kind the count that most of its members have.
 
-    `unnamed` are kind and count of sets of ranks of which the report tells the size only.
+    `unnamed` are kind and count of sets of ranks of which the report shows the size only.
     """
 
     communicator: str

@@ -20,9 +20,9 @@ COMMUNICATING = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT})
 class Activity:
     """Stage and wait of one call path.
 
-    `stage_frame` is the frame that told the stage; `by_words` is set when only the job's own names told it. `call_frame` is the
-    Python frame that told the wait, for example the collective that was called; a wait without one was told by native frames,
-    or where `by_kernel` is set by the kernel alone.
+    `stage_frame` is the frame that shows the stage; `by_words` is set when only the job's own names show it. `call_frame` is
+    the Python frame that shows the wait, for example the collective that was called; a wait without one was shown by native
+    frames, or where `by_kernel` is set by the kernel alone.
     """
 
     stage: StageName
@@ -63,7 +63,7 @@ class Activity:
 
     @property
     def rests(self) -> bool:
-        """Whether the kernel alone tells that the thread pauses or reads right below the job's own code."""
+        """Whether the kernel alone shows that the thread pauses or reads right below the job's own code."""
         return self._in_own_code and self.by_kernel and self.wait in (WaitKind.SLEEP, WaitKind.IO)
 
     @property

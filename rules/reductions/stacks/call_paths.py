@@ -1,4 +1,4 @@
-"""Call paths as tuples of frames, told apart by origin: application, third-party library, standard library, interpreter."""
+"""Call paths as tuples of frames, distinguished by origin: application, third-party library, standard library, interpreter."""
 
 from __future__ import annotations
 

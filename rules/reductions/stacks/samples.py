@@ -90,7 +90,7 @@ class Stacks:
 
     @property
     def unframed(self) -> bool:
-        """Whether every sample found the main thread asleep at one place of the job's own code, no frame tells why."""
+        """Whether every sample found the main thread asleep at one place of the job's own code, no frame shows why."""
         asleep = all(sample.activity.unframed and not sample.active for sample in self.main)
         return bool(self.main) and asleep and same_place(self.main)
 

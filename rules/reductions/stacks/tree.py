@@ -54,7 +54,7 @@ def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
 
 
 def _shown(found: Activity) -> list[str]:
-    """Frames worth a place in the tree, outermost first: the job's own, and the ones that told stage and wait."""
+    """Frames worth a place in the tree, outermost first: the job's own, and the ones that stated stage and wait."""
     telling = (found.stage_frame, found.call_frame)
     keep = [entry for entry in found.path if entry.origin == "app" or entry in telling]
     if found.path and found.path[0] not in keep:

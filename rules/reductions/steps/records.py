@@ -23,11 +23,11 @@ Flags = npt.NDArray[np.bool_]
 _Columns = dict[str, npt.NDArray[Any]]
 
 UNKNOWN = np.iinfo(np.int64).min
-"""What stands where the source told nothing."""
+"""What stands where the source stated nothing."""
 # Activations keep their width and differ in the tokens that a microbatch has, or that an expert gets; flat ones are parameters.
 _FORM = "regexp_replace(o.input_sizes, '[0-9]+,', '*,', 'g')"
 # What only profilers tell, one value for all calls of a recorder.
-_MARKS = {"step": UNKNOWN, "step_begin_ns": UNKNOWN, "step_end_ns": UNKNOWN, "told": 0}
+_MARKS = {"step": UNKNOWN, "step_begin_ns": UNKNOWN, "step_end_ns": UNKNOWN, "stated": 0}
 
 # Where a rank left a dump, its calls are those of the dump: numbers and order of a shim log cannot be compared with them.
 # Of calls that one group call issued, the entry that closes it has the times: the first of them stands for all.
@@ -90,8 +90,8 @@ class Record:
     data decides do not count. `form` is the same also for activations that differ in their number of tokens only, as where
     microbatches are of different lengths. Both are numbers from 0 on, of this record alone. `peer` is a global rank (-1: none,
     or not known). Times are ns on the clock of the rank's host; they and the `elements` of a call are `UNKNOWN` where the
-    source has none. Where `by_arrivals`, the time inside a call is told by when its members came to it. Profilers mark steps
-    (`step` is the number, `UNKNOWN` outside of them) and what the host did: `told` is 1 in a forward pass, -1 in a backward
+    source has none. Where `by_arrivals`, the time inside a call is shown by when its members came to it. Profilers mark steps
+    (`step` is the number, `UNKNOWN` outside of them) and what the host did: `stated` is 1 in a forward pass, -1 in a backward
     one, else 0.
     """
 
@@ -119,7 +119,7 @@ class Record:
     step: Ints
     step_begin_ns: Ints
     step_end_ns: Ints
-    told: Ints
+    stated: Ints
 
     def __len__(self) -> int:
         return len(self.token)

@@ -34,7 +34,7 @@ _SHOWN_BY = 2
 _BETWEEN = 0.1
 # A watchdog sees that a call is over up to so much later.
 _ROUND_NS = 250_000_000
-# Of all steps, the share whose longest tells what a shorter one is.
+# Of all steps, the share whose longest shows what a shorter one is.
 _SHORTER = 0.25
 
 
@@ -161,7 +161,7 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     shape = np.sort(record.token[slice(*usual)])
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
-    behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step tells that it ended
+    behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step shows that it ended
     index = _alike(record, begins, shape)
     index = index[(index >= first) & (begins[index + 1] <= behind)]
     if not len(index):
@@ -269,6 +269,6 @@ def _of_job(ranks: Iterable[Steps]) -> tuple[Ints, Floats]:
     number = np.concatenate([steps.number for steps in known])
     length = np.concatenate([steps.length for steps in known])
     numbers, shown = np.unique(number, return_counts=True)
-    # Of a record that was cut, steps may be told wrongly: one that few ranks show says little of the job.
+    # Of a record that was cut, steps may be stated wrongly: one that few ranks show says little of the job.
     numbers = numbers[_SHOWN_BY * shown >= shown.max()]
     return numbers, np.array([np.median(length[number == each]) for each in numbers])

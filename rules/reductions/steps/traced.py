@@ -49,7 +49,7 @@ marks AS (
     ON m.source_id = c.source_id AND m.rank = c.rank AND m.begin_ns <= c.enqueued_ns
 ), staged AS (
     SELECT c.*, CASE WHEN c.enqueued_ns >= g.end_ns THEN 0 WHEN g.stage = 'forward' THEN 1 WHEN g.stage = 'backward' THEN -1
-                ELSE 0 END AS told
+                ELSE 0 END AS stated
     FROM marked c ASOF LEFT JOIN stages g
     ON g.source_id = c.source_id AND g.rank = c.rank AND g.begin_ns <= c.enqueued_ns
 ), counted AS (
@@ -68,7 +68,7 @@ SELECT o.rank, c.code AS communicator, k.code AS kind, coalesce(z.members, 0) AS
        o.source_id, o.locator, hash(c.code, k.code, o.count, p.rank)::UBIGINT AS token, token AS form, o.enqueued_ns,
        coalesce(o.device_end_ns, {UNKNOWN}) AS end_ns, coalesce(o.duration_ns, {UNKNOWN}) AS duration_ns, false AS by_arrivals,
        true AS done, coalesce(o.step, {UNKNOWN}) AS step, coalesce(o.begin_ns, {UNKNOWN}) AS step_begin_ns,
-       coalesce(o.end_ns, {UNKNOWN}) AS step_end_ns, o.told
+       coalesce(o.end_ns, {UNKNOWN}) AS step_end_ns, o.stated
 FROM staged o JOIN communicator_codes c ON c.name = o.communicator JOIN kind_codes k ON k.name = o.kind
 LEFT JOIN size z USING (communicator)
 LEFT JOIN members p ON p.communicator = o.communicator AND p.position = o.peer AND o.is_message

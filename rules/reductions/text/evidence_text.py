@@ -61,7 +61,7 @@ def _first_source(wait: Wait) -> str | None:
 @reduction
 @dataclass(frozen=True, slots=True)
 class CallStages:
-    """What tells the stage of a call: where it was made, who is in its communicator, and where the hosts are.
+    """What shows the stage of a call: where it was made, who is in its communicator, and where the hosts are.
 
     Hosts run ahead of devices.
     """

@@ -1,6 +1,6 @@
 """Of which ranks each kind of evidence is there: what was not looked at everywhere, or only once, rules nothing out.
 
-A rule fires where it sees its fault; it may say that the fault is not there only where it would have seen it. Absence is told
+A rule fires where it sees its fault; it may say that the fault is not there only where it would have seen it. Absence is stated
 by all ranks of the job, not by those that happened to leave something.
 """
 

@@ -45,8 +45,8 @@ def stages_between(calls: Calls, graph: WaitGraph) -> StagesBetween:
     """For each rank at the end of waits the stage of its last collective, where its peers' next ones all belong to that stage.
 
     Peers of that collective go on in step with it only when they do the same work: otherwise what they call next differs, and
-    nothing is told. So it is when the two stages differ: the host may be in either, or between (VenusTrace section 3.3 places a
-    rank by the calls around it).
+    nothing is stated. So it is when the two stages differ: the host may be in either, or between (VenusTrace section 3.3 places
+    a rank by the calls around it).
     """
     ranks = {rank for root in graph.roots for rank in root.ranks}
     found = {rank: _between(calls.connection, rank) for rank in sorted(ranks)} if len(ranks) <= MOST_RANKS else {}

@@ -20,8 +20,8 @@ def recorded_waits(
 ) -> tuple[Wait, ...]:
     """Build the waits that positions show; `ignore` are ranks whose positions are out of date."""
     found: list[Wait] = []
-    told = {rank for ranks in (heard or {}).values() for rank in ranks}
-    unseen = [rank for rank in sorted(world) if rank not in told] if told else []
+    stated = {rank for ranks in (heard or {}).values() for rank in ranks}
+    unseen = [rank for rank in sorted(world) if rank not in stated] if stated else []
     for group in groups:
         pending = [p for p in group.pending if p.rank not in ignore]
         others = {entered for entered in group.nameless.values() if entered > group.least}
@@ -91,9 +91,9 @@ def _nameless(group: Communicator, sequence: int) -> tuple[tuple[str, ...], tupl
 
 
 def _early(group: Communicator, behind: Collection[int], waiting: Sequence[Position]) -> set[int]:
-    """Ranks last seen before the first of the others issued the operation: nothing tells whether they followed.
+    """Ranks last seen before the first of the others issued the operation: nothing shows whether they followed.
 
-    A log tells when it saw a rank wait, which may be long after the call: of a dump that is older than that nothing is known.
+    A log shows when it saw a rank wait, which may be long after the call: of a dump that is older than that nothing is known.
     """
     issued = [p.operation.enqueued_ns for p in waiting if p.operation and p.operation.enqueued_ns]
     seen = issued or [p.time_ns for p in waiting if p.time_ns is not None]

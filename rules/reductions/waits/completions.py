@@ -34,7 +34,7 @@ def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
 
 
 StartRecords = NewType("StartRecords", frozenset[int])
-"""Ranks whose recorder tells when the device begins an operation; without timing it tells of none."""
+"""Ranks whose recorder shows when the device begins an operation; without timing it tells of none."""
 
 _STARTS = """
 SELECT DISTINCT rank FROM latest_call WHERE family = 'recorder' AND (device_start_ns IS NOT NULL OR state = 'started')
@@ -57,7 +57,7 @@ ComputingDevices = NewType("ComputingDevices", frozenset[int])
 
 @reduction
 def computing_devices(calls: Calls, starts: StartRecords) -> ComputingDevices:
-    """Only of ranks whose recorder tells what the device began."""
+    """Only of ranks whose recorder shows what the device began."""
     return ComputingDevices(starts & {rank for (rank,) in rows_of(calls.connection, "operations", _COMPUTING)})
 
 

@@ -39,7 +39,7 @@ class Wait:
     which names and counts the operation differently. `assumed` are ranks outside the inferred membership that may belong
     to the group: used when membership was inferred from the very ranks that wait, or from records that some rank lacks.
     `peers` are sender and receiver of a point-to-point call. `queued` are members that issued it behind an earlier operation
-    of the same communicator that they are still in. `families` says what tells where a member stands; `nameless` are processes
+    of the same communicator that they are still in. `families` says what shows where a member stands; `nameless` are processes
     whose rank nothing tells, that wait in it and that are missing. `overdue` says that its source speaks of it because a limit
     has passed.
     """

@@ -21,7 +21,7 @@ from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, waits_by_stack
 
 _LEAST_RANKS = 4
-"""Ranks of a job of which one is told by all others: of fewer, one that was ended early is as likely."""
+"""Ranks of a job of which one is shown by all others: of fewer, one that was ended early is as likely."""
 
 
 @reduction
@@ -50,15 +50,17 @@ def reported_waits(groups: Sequence[Communicator], ranks: Roster, samples: Mappi
     known = {rank for rank, facts in ranks.ranks.items() if facts.recorded or facts.stopped or facts.ended}
     known |= {rank for rank, found in samples.items() if not (found.waits_now or found.below_autograd)}
     units = {group.unit for group in groups}
-    for told in ({"work"}, {"opCount"}, units - {"work", "opCount"}):
-        waits = filled(recorded_waits([group for group in groups if group.unit in told], (), ignore=known), groups, ranks.ranks)
+    for stated in ({"work"}, {"opCount"}, units - {"work", "opCount"}):
+        waits = filled(
+            recorded_waits([group for group in groups if group.unit in stated], (), ignore=known), groups, ranks.ranks
+        )
         yield ended_in(waits, ranks)
 
 
 def filled(waits: Sequence[Wait], groups: Iterable[Communicator], ranks: Collection[int]) -> tuple[Wait, ...]:
     """The waits that watchdogs tell, with the ranks that must be in an empty place of a group as unheard; `ranks` are all.
 
-    A watchdog tells the numbers of the group it gave up in; the rank that never entered has nothing to give up and says nothing
+    A watchdog shows the numbers of the group it gave up in; the rank that never entered has nothing to give up and says nothing
     of it. Groups of one description (all tensor-parallel groups) share no rank, so an empty place belongs to a rank that is in
     none of the others and waits nowhere. It is filled where it is the only one among groups of its description, and fits as
     many ranks as are left.

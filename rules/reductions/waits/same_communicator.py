@@ -46,7 +46,7 @@ _Calls = Mapping[int, tuple[str, int | None]]
 def unified(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> tuple[Communicator, ...]:
     """The communicators, with the positions of shim logs in those of dumps where the two are proven to be the same.
 
-    The communicator of the logs stays, for its flows and its pairs, and tells nothing of its collectives any more.
+    The communicator of the logs stays, for its flows and its pairs, and shows nothing of its collectives any more.
     """
     found = {group.label: group for group in groups}
     for dumped, logged in _of_same_members(groups):
@@ -129,7 +129,7 @@ def _with_logs(dumped: Communicator, logged: Communicator) -> Communicator:
 
 
 def _waiting(place: Position, at: int | None) -> Position:
-    """Nothing tells that its calls are complete: it waits in the call `at` when it made it."""
+    """Nothing shows that its calls are complete: it waits in the call `at` when it made it."""
     if at is None or place.entered < at:
         return replace(place, done=0, pending=None, operation=None)
     call = place.operation or Operation("operation", "", None, None, place.source)

@@ -62,7 +62,7 @@ def _places(found: Stacks) -> set[tuple[CallPath, WaitKind]]:
 def collective_of(found: Stacks) -> str | None:
     """The collective that every sample of a rank was in; hooks below the autograd engine reduce gradients.
 
-    A function of a library that communicates, and whose name tells no collective, is a call of its own.
+    A function of a library that communicates, and whose name shows no collective, is a call of its own.
     """
     calls = {"all_reduce" if sample.activity.below_autograd else _collective(sample.activity) for sample in found.main}
     call = calls.pop() if len(calls) == 1 else ""

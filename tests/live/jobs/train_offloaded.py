@@ -163,15 +163,15 @@ class Stage:
         dist.all_reduce(flat, group=self.tensor)
         for parameter, part in zip(shared, flat.split([p.numel() for p in shared]), strict=True):
             parameter.grad.copy_(part.view_as(parameter) / SPLIT)
-        told = torch.stack([sum(p.grad.square().sum() for p in self.parameters), self.loss.squeeze()])
-        dist.all_reduce(told)
-        scale = 0.01 / max(1.0, told[0].sqrt().item())
+        stated = torch.stack([sum(p.grad.square().sum() for p in self.parameters), self.loss.squeeze()])
+        dist.all_reduce(stated)
+        scale = 0.01 / max(1.0, stated[0].sqrt().item())
         with torch.no_grad():
             for parameter in self.parameters:
                 parameter.sub_(scale * parameter.grad)
                 parameter.grad = None
         self.loss.zero_()
-        return told[1].item() / SPLIT / MICROBATCHES
+        return stated[1].item() / SPLIT / MICROBATCHES
 
 
 def profiled(folder: Path | None, rank: int) -> AbstractContextManager[torch.profiler.profile | None]:

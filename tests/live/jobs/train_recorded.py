@@ -77,8 +77,8 @@ class Trainer:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        told = self.annotations.get(name)
-        with self.perf.stage(name), torch.profiler.record_function(told) if told else nullcontext():
+        stated = self.annotations.get(name)
+        with self.perf.stage(name), torch.profiler.record_function(stated) if stated else nullcontext():
             yield
 
     def step(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Runs random programs without and with the collector, and tells which of them show a difference."""
+"""Runs random programs without and with the collector, and shows which of them show a difference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What is preloaded in its place, what it is told, what is preloaded in the run without it; how many run at a time."""
+    """What is preloaded in its place, what it is stated, what is preloaded in the run without it; how many run at a time."""
 
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None

@@ -42,7 +42,7 @@ def test_what_is_no_number_gives_no_rank() -> None:
     assert claim({"RANK": "-1"}) is None
 
 
-def test_jobs_on_a_loopback_address_are_told_apart_by_their_network() -> None:
+def test_jobs_on_a_loopback_address_are_distinguished_by_their_network() -> None:
     local = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     assert job_id(local, "net:[1]") != job_id(local, "net:[2]")
     remote = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}

@@ -1,4 +1,4 @@
-"""A bundle that was changed, cut, or lacks what it names is told from one that only could not take everything."""
+"""A bundle that was changed, cut, or lacks what it names is distinguished from one that only could not take everything."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_recorded_bundle_has_no_error() -> None:
     [
         ({**summed(bundle()), "ranks/0/logs/a.log": b"step 2\n"}, "ranks/0/logs/a.log", "does not match SHA256SUMS"),
         ({**summed(bundle()), "ranks/0/more.log": b"x"}, "ranks/0/more.log", "added later"),
-        (bundle(), "SHA256SUMS", "cannot be told"),
+        (bundle(), "SHA256SUMS", "cannot be detected"),
         (changed("ranks/0/logs/a.log", b"step 2\n"), "ranks/0/logs/a.log", "not the content that"),
         (changed("ranks/0/logs/a.log", None), "ranks/0/logs/a.log", "it is not there"),
         (changed("ranks/0/rank.json", None), "ranks/0/rank.json", "names this rank"),

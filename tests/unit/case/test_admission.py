@@ -97,7 +97,7 @@ def test_two_dumps_of_one_process_are_two_looks(tmp_path: Path) -> None:
 
 
 def test_of_two_camps_of_equal_size_neither_is_taken_for_the_job(tmp_path: Path) -> None:
-    """Nothing tells which of the two is meant: nobody is accused, and every file is told."""
+    """Nothing shows which of the two is meant: nobody is accused, and every file is stated."""
     loose(hung(), tmp_path, ranks=(0, 1))
     verdict = verdict_of(loose(hung(), tmp_path, ranks=(2, 3), skew_ns={2: -7 * HOUR, 3: -7 * HOUR}))
     assert verdict.outcome is Outcome.INCONCLUSIVE

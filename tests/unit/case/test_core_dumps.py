@@ -31,7 +31,7 @@ def judged(folder: Path, table: str) -> Path:
     return folder
 
 
-def test_faults_of_a_process_are_told_from_its_aborts() -> None:
+def test_faults_of_a_process_are_distinguished_from_its_aborts() -> None:
     rows = read(
         ("$ coredumpctl list\n" + HEADING + row(41) + row(42, "SIGABRT") + row(43, "SIGTRAP")).encode(), "cores.txt"
     ).rows("log_events")

@@ -1,4 +1,4 @@
-"""Two runs in one folder: the newest is meant, or nothing tells which, and never both as one job."""
+"""Two runs in one folder: the newest is meant, or nothing shows which, and never both as one job."""
 
 from __future__ import annotations
 

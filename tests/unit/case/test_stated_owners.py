@@ -94,8 +94,8 @@ def test_logs_that_are_called_by_the_one_rank_they_state_are_of_it(
     files = {name: own_log(rank, 700 + rank, LOST) for rank, name in enumerate(names)}
     with case_of(tmp_path, files) as case:
         found = dict(case.execute("SELECT path, rank FROM sources").fetchall())
-        told = dict(case.execute("SELECT DISTINCT path, e.rank FROM log_events e JOIN sources USING (source_id)").fetchall())
-    assert [found[name] for name in names] == ranks == [told[name] for name in names]
+        stated = dict(case.execute("SELECT DISTINCT path, e.rank FROM log_events e JOIN sources USING (source_id)").fetchall())
+    assert [found[name] for name in names] == ranks == [stated[name] for name in names]
 
 
 def test_two_logs_of_one_rank_are_of_two_runs(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_two_logs_of_one_rank_are_of_two_runs(tmp_path: Path) -> None:
         assert case.execute("SELECT count(rank) FROM sources").fetchall() == [(0,)]
 
 
-def test_a_rank_that_failed_by_itself_is_told_by_logs_of_one_rank_each(tmp_path: Path) -> None:
+def test_a_rank_that_failed_by_itself_is_shown_by_logs_of_one_rank_each(tmp_path: Path) -> None:
     """Nothing orders the files: all others lost the one that raised something else."""
     own = 'Traceback (most recent call last):\n  File "/srv/feed.py", line 148, in pull\n    raw = read()\nfeed.FrameError: cut'
     files = {f"w0{rank}.log": own_log(rank, 700 + rank, own if rank == 2 else LOST) for rank in range(4)}

@@ -149,8 +149,8 @@ def test_positions_in_groups_without_a_call_left_are_numbers(tmp_path: Path) -> 
     """The first call was of another group: that the rank made it is still known."""
     path = dump(tmp_path, 0, [n * STEP_NS + n * n for n in range(1000)])
     case = open_case([summary_of(path, tmp_path / "node.summary")])
-    told = "SELECT last_enqueued, last_completed FROM group_views WHERE pg_name = 'early'"
-    assert case.execute(told).fetchall() == [(1, 1)]
+    stated = "SELECT last_enqueued, last_completed FROM group_views WHERE pg_name = 'early'"
+    assert case.execute(stated).fetchall() == [(1, 1)]
     assert case.execute("SELECT count(*) FROM operations WHERE pg_name = 'early'").fetchall() == [(0,)]
 
 

@@ -48,7 +48,7 @@ def test_ingest_warns_of_what_it_could_not_read(forensics: Command, tmp_path: Pa
     assert "nccl_trace_rank_3" in answer.err and "byte" in answer.err
 
 
-def test_ingest_replaces_only_when_told(forensics: Command, bundle: Path, case: Path) -> None:
+def test_ingest_replaces_only_when_stated(forensics: Command, bundle: Path, case: Path) -> None:
     before = case.read_bytes()
     refused = forensics("ingest", bundle, "-o", case)
     assert refused.code == USAGE

@@ -55,7 +55,7 @@ def test_version(forensics: Command) -> None:
 @pytest.mark.parametrize(
     "arguments", [("diagnos",), ("--verbose",), ("explain",), ("rules", "extra"), ("rules", "--format", "xml")]
 )
-def test_wrong_use_is_told(forensics: Command, arguments: tuple[str, ...]) -> None:
+def test_wrong_use_is_stated(forensics: Command, arguments: tuple[str, ...]) -> None:
     answer = forensics(*arguments)
     assert answer.code == USAGE
     assert answer.err.strip()

@@ -1,4 +1,4 @@
-"""Evidence in a store gives what it gives as a file; what cannot be had is told in one line."""
+"""Evidence in a store gives what it gives as a file; what cannot be had is stated in one line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_name_that_leads_out_of_the_folder_stays_in_it(
         ("s3://bucket/x.tar", "s3fs"),
     ],
 )
-def test_what_cannot_be_had_is_told(url: str, said: str, forensics: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_had_is_stated(url: str, said: str, forensics: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     answer = forensics("diagnose", url)
     assert (answer.code, answer.out) == (UNREADABLE, "")

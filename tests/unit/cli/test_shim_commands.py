@@ -56,8 +56,8 @@ def test_run_says_what_cannot_be_started(library: Path, forensics: Command) -> N
 
 
 def test_status_as_text_and_as_json(forensics: Command) -> None:
-    told = forensics("shim", "status", SAMPLE)
-    assert told.code == 0 and told.out.startswith("rank 1  host ")
+    stated = forensics("shim", "status", SAMPLE)
+    assert stated.code == 0 and stated.out.startswith("rank 1  host ")
     document = json.loads(forensics("shim", "status", SAMPLE, "--format", "json").out)
     assert document["schema"] == "forensics.shim_status/1"
     (one,) = document["logs"]

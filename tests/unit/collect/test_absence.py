@@ -66,7 +66,7 @@ def test_the_only_zombie_is_the_only_missing_rank(job: FakeProc) -> None:
     assert "SIGKILL" in gone.method
 
 
-def test_zombies_are_told_apart_by_their_start(proc: FakeProc) -> None:
+def test_zombies_are_distinguished_by_their_start(proc: FakeProc) -> None:
     proc.add(90, 1, comm="torchrun", start=900)
     add_rank(proc, 100, 0, 4, start=1000)
     add_rank(proc, 103, 3, 4, start=1003)
@@ -88,7 +88,7 @@ def test_zombies_are_not_assigned_when_ranks_did_not_start_in_order(proc: FakePr
     proc.add(101, 90, state="Z", start=1001, end=SIGKILL)
     gone = missing(proc)
     assert {one.state for one in gone.values()} == {"absent"}
-    assert all("cannot be told apart" in one.method and one.exit_signal is None for one in gone.values())
+    assert all("cannot be assigned" in one.method and one.exit_signal is None for one in gone.values())
 
 
 def test_the_dead_of_an_earlier_launch_and_of_other_programs_are_not_ranks(job: FakeProc) -> None:

@@ -89,7 +89,7 @@ def test_a_child_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPat
     wait_reaped(child)
 
 
-def test_an_error_of_a_collector_is_told() -> None:
+def test_an_error_of_a_collector_is_stated() -> None:
     def broken(emit: Emit) -> None:
         raise ValueError("no such thing")
 

@@ -22,7 +22,7 @@ def limit_of(folder: Path, files: Mapping[str, str], paths: Mapping[str, str]) -
 
 
 @pytest.mark.parametrize(
-    ("files", "paths", "told"),
+    ("files", "paths", "stated"),
     [
         ({"pod/one/cpu.max": "200000 100000\n", "pod/one/cpu.stat": _HELD},
          {"": "/pod/one"}, ("/pod/one", 2.0, 200, 90, 4500000)),
@@ -36,10 +36,10 @@ def limit_of(folder: Path, files: Mapping[str, str], paths: Mapping[str, str]) -
     ids=["its own group", "a group above", "the narrowest of two", "no quota", "inside a container"],
 )  # fmt: skip
 def test_the_unified_hierarchy(
-    files: Mapping[str, str], paths: Mapping[str, str], told: tuple[object, ...], tmp_path: Path
+    files: Mapping[str, str], paths: Mapping[str, str], stated: tuple[object, ...], tmp_path: Path
 ) -> None:
     found = limit_of(tmp_path, _MARK | dict(files), paths)
-    assert found is not None and tuple(found.values()) == told
+    assert found is not None and tuple(found.values()) == stated
 
 
 def test_the_older_hierarchy_counts_nanoseconds(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def found_nothing_but_jobs(proc: FakeProc) -> bool:
     return other.ranks == () and len(other.jobs_seen) == 2
 
 
-def test_two_processes_of_one_job_that_claim_one_rank_are_told(proc: FakeProc) -> None:
+def test_two_processes_of_one_job_that_claim_one_rank_are_stated(proc: FakeProc) -> None:
     add_job(proc, 100, 2, launcher=90)
     proc.add(150, 90, environ=rank_env(1), torch=False, start=1)
     discovery = found(proc)

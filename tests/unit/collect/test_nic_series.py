@@ -51,6 +51,6 @@ def test_a_signal_ends_it_after_a_whole_line(sysfs: Path) -> None:
     assert [json.loads(line)["node"] for line in text.getvalue().splitlines()] == ["n1"]
 
 
-def test_a_host_without_such_nics_is_told_so(tmp_path: Path) -> None:
+def test_a_host_without_such_nics_is_stated_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["nic-sample", "--sysfs", str(tmp_path), "-o", str(tmp_path / "x")])
     assert done.exit_code != 0 and not (tmp_path / "x").exists()

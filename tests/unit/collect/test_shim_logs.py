@@ -133,7 +133,7 @@ def test_a_host_without_ranks_gives_the_newest_job(context: Context, tmp_path: P
 
 
 def test_only_the_folder_that_has_the_log_of_the_process_is_of_its_job(proc: FakeProc, tmp_path: Path) -> None:
-    """Two jobs of one name on a host: what tells their folders apart is behind the name."""
+    """Two jobs of one name on a host: what shows their folders apart is behind the name."""
     for job, name in (
         ("job-29500-11", "h.3.100.500.frx"),
         ("job-29500-11", "h.4.101.501.frx"),
@@ -159,7 +159,7 @@ def test_a_collector_of_root_finds_the_folders_of_all_users(tmp_path: Path) -> N
     assert default_folders(tmp_path, os.getuid() + 1) == []
 
 
-def test_the_log_of_a_process_is_told_by_its_start(proc: FakeProc) -> None:
+def test_the_log_of_a_process_is_shown_by_its_start(proc: FakeProc) -> None:
     proc.add(100, start=500)
     logs = [found(100, 400, 2), found(100, 500, 1)]
     assert own_log(proc.procfs, 100, logs) == logs[1]

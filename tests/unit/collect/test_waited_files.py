@@ -55,18 +55,18 @@ def test_a_named_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait", "told"),
+    ("wait", "stated"),
     [
         ("s.accept()", "tcp listening 127.0.0.1:{}"),
         ("c = socket.create_connection(s.getsockname()); c.recv(1)", "tcp to 127.0.0.1:{}"),
         ("import select; e = select.epoll(); e.register(s); e.poll()", "tcp listening 127.0.0.1:{}"),
     ],
 )
-def test_sockets(wait: str, told: str) -> None:
+def test_sockets(wait: str, stated: str) -> None:
     with running(LISTEN + wait, subprocess.DEVNULL) as process:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
-        assert [entry.partition(" -> ")[2] for entry in waited(process) or []] == [told.format(port)]
+        assert [entry.partition(" -> ")[2] for entry in waited(process) or []] == [stated.format(port)]
 
 
 @pytest.mark.parametrize("line", [None, "", "running", "-1 0x7ff 0x7ff", "202 0x7f", "9999 0x0", "0"])

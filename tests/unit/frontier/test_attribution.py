@@ -62,7 +62,7 @@ def test_changing_ranks_name_the_stage_and_no_rank() -> None:
     assert (culprit.stage, culprit.ranks, culprit.changing) == ("data", (), True)
 
 
-def test_a_spike_every_tenth_step_is_seen_and_its_rhythm_told() -> None:
+def test_a_spike_every_tenth_step_is_seen_and_its_rhythm_stated() -> None:
     (culprit,) = judged(job("callbacks", delay_ms=700, when=lambda step: step % 10 == 0)).attribution.culprits
     assert (culprit.stage, culprit.ranks, culprit.pattern) == ("callbacks", (3,), "every 10 steps")
 

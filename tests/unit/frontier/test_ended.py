@@ -1,4 +1,4 @@
-"""Traces of hosts that wait for their device behind all stages: ranks meet there, and what was late before that is told."""
+"""Traces of hosts that wait for their device behind all stages: ranks meet there, and what was late before that is stated."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def late(rank: int | None, steps: int = 4, ms: float = 150.0) -> Floats:
 
 
 @pytest.mark.parametrize("steps", [4, 12])
-def test_who_loads_data_for_longer_is_told_where_hosts_wait_at_the_end_of_the_step(steps: int) -> None:
+def test_who_loads_data_for_longer_is_stated_where_hosts_wait_at_the_end_of_the_step(steps: int) -> None:
     assert blamed(late(SLOW, steps)) == [("data", (SLOW,))]
 
 
@@ -87,7 +87,7 @@ def test_data_of_another_rank_in_each_step_is_of_no_rank() -> None:
 
 
 def test_a_rank_that_is_longer_in_what_follows_the_stages_alone_is_not_named() -> None:
-    """Without kernels of its passes nothing tells a slow device from data that was longer in these few steps."""
+    """Without kernels of its passes nothing shows a slow device from data that was longer in these few steps."""
     rule = find("FX170")
     assert rule is not None
     made, waits = traced(late(SLOW), on_host=False)

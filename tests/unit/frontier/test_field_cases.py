@@ -131,10 +131,10 @@ def test_device_work_of_forward_that_shows_in_backward(tmp_path: Path, begins: i
     does[begins:, 2, 3] += 120
     device[begins:, 3] += 120 * MS
     run = synchronous(ORDER, does)
-    told = verdict(tmp_path, run, device=("forward", device), every=10)
-    assert named(told) == [("forward", [3])] and told["suspects"][0]["cause"] == "compute_slow"
-    assert "device time" in " ".join(each["statement"] for each in told["suspects"][0]["evidence"])
-    assert (told["since"] or {}).get("step", 0) == begins
+    stated = verdict(tmp_path, run, device=("forward", device), every=10)
+    assert named(stated) == [("forward", [3])] and stated["suspects"][0]["cause"] == "compute_slow"
+    assert "device time" in " ".join(each["statement"] for each in stated["suspects"][0]["evidence"])
+    assert (stated["since"] or {}).get("step", 0) == begins
 
     (tmp_path / "plain").mkdir()
     blind = verdict(tmp_path / "plain", run)

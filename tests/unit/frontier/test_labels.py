@@ -120,9 +120,9 @@ def test_steps_without_a_sample_say_nothing_of_the_device() -> None:
 def test_a_backward_that_became_longer_on_all_ranks_may_be_work_of_forward(device_ms: float | None, label: str) -> None:
     """Without device times, or with long ones of forward; a short forward on the device clears it."""
     values = np.tile(np.array([5.0, 60.0, 220.0])[None, :, None], (40, 1, 8))
-    told = {} if device_ms is None else {"device": {"forward": np.full((40, 8), device_ms * MS)}, "asked": {"forward": 320}}
+    stated = {} if device_ms is None else {"device": {"forward": np.full((40, 8), device_ms * MS)}, "asked": {"forward": 320}}
     reference = np.array([5.0, 60.0, 100.0, 0.0])[:, None] * MS
-    found = examine(matrix(values, **told), Gates(), reference=reference)
+    found = examine(matrix(values, **stated), Gates(), reference=reference)
     assert found.has(label) and not found.has({"co_critical", "direct_exposure"}.difference({label}).pop())
     assert set(found.ambiguity_set) == ({"forward", "backward"} if label == "co_critical" else {"backward"})
 

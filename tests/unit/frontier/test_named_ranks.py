@@ -51,7 +51,7 @@ EXCESS = Excess(3, (0, 1, 2), 20, 20, 2e8, 1e9, 4e9, None, "3.fr#entry=0")
     ],
     ids=["it works as long as they", "it was not compared", "it works longer"],
 )
-def test_a_host_that_waits_in_a_stage_is_told_by_the_work_of_its_rank(
+def test_a_host_that_waits_in_a_stage_is_shown_by_the_work_of_its_rank(
     compared: range, found: tuple[Excess, ...], by_design: bool
 ) -> None:
     """Hosts that run ahead wait where they meet their device: that is no work of the rank."""

@@ -161,7 +161,7 @@ def test_a_stage_of_one_rank_only_is_zero_on_the_others(case: Connection) -> Non
     assert matrix.durations[0, 2].tolist() == [3 * MS, 0]
 
 
-def test_ranks_that_disagree_on_the_order_are_told_of(case: Connection) -> None:
+def test_ranks_that_disagree_on_the_order_are_stated_of(case: Connection) -> None:
     fill(case, {0: range(3), 1: range(3)}, by_rank={0: ("data", "forward"), 1: ("forward", "data")})
     assert not only(case).is_ordered
 

@@ -88,4 +88,4 @@ def test_what_a_process_group_launches_is_communication_whatever_its_name(tmp_pa
 def test_calls_are_joined_by_their_numbers(tmp_path: Path) -> None:
     found = _verdict(tmp_path, slow="backward", numbered=True)
     assert _accused(found) == [((2,), "backward", "suspect")]
-    assert any("waiting was told by collectives" in evidence.statement for evidence in found.suspects[0].evidence)
+    assert any("waiting is known from collectives" in evidence.statement for evidence in found.suspects[0].evidence)

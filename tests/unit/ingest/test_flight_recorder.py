@@ -125,8 +125,8 @@ def test_members_of_a_batch_are_where_the_entry_that_closes_it_is(state: str) ->
         entry(profiling_name="nccl:coalesced", state=state, **batch),
         entry(profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=8),
     )
-    told = {"scheduled": "pending", "started": "started", "completed": "done"}[state]
-    assert [row["state"] for row in found] == ["done", told, told, told, "pending"]
+    stated = {"scheduled": "pending", "started": "started", "completed": "done"}[state]
+    assert [row["state"] for row in found] == ["done", stated, stated, stated, "pending"]
 
 
 def test_group_numbers_join_names_by_creation_when_no_entry_tells() -> None:
@@ -321,7 +321,7 @@ def test_unreadable_bytes_are_a_fatal_problem() -> None:
 
 
 def test_a_group_call_that_is_cut_says_nothing_of_its_members(tmp_path: Path) -> None:
-    """The recorder leaves them `scheduled`, and the entry that closes the call tells that they are done."""
+    """The recorder leaves them `scheduled`, and the entry that closes the call shows that they are done."""
     entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "is_p2p": True, "state": "scheduled", "op_id": 1}
     called = [
         {**entry, "record_id": 3 * call + place, "p2p_seq_id": call, "profiling_name": f"nccl:{name}"}

@@ -107,8 +107,8 @@ def test_readings_of_the_device_monitor(front: str) -> None:
     assert found.problems == [] and found.ingester == "gpu_table"
     values = {(row["device"], row["counter"], row["sample"]): row["value"] for row in found.rows("counters")}
     assert len({sample for _, _, sample in values}) == 2
-    told = {counter: value for (device, counter, sample), value in values.items() if (device, sample) == ("GPU-2", 1)}
-    assert told == {
+    stated = {counter: value for (device, counter, sample), value in values.items() if (device, sample) == ("GPU-2", 1)}
+    assert stated == {
         "power_mw": 640_000,
         "temperature_c": 61,
         "utilization_percent": 100,

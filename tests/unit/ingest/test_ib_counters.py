@@ -64,13 +64,13 @@ def test_what_is_no_object_or_number_is_left_out() -> None:
     ]
 
 
-def test_a_document_without_devices_is_told() -> None:
+def test_a_document_without_devices_is_stated() -> None:
     (problem,) = read(b'{"schema": "forensics.ib/1", "devices": 5}').problems
     assert problem.locator == "devices"
 
 
 def test_reads_of_an_interface_by_ethtool() -> None:
-    """The same events have the names of sysfs; the line of `date` above tells when."""
+    """The same events have the names of sysfs; the line of `date` above shows when."""
     found = sample("ib_counters/handmade_ethtool.txt")
     assert found.row("devices", device="ens3f0np0/1")["parent"] == "ens3f0np0"
     rows = [row for row in found.rows("counters") if row["counter"] == "port_rcv_errors"]
@@ -113,7 +113,7 @@ def counted(second: float, **values: int) -> str:
 
 
 def test_of_a_series_the_last_two_seconds_are_compared() -> None:
-    """A counter that is not told again has not changed."""
+    """A counter that is not stated again has not changed."""
     found = read(series(counted(1, a=1, b=5), counted(2, a=10), counted(3, a=100), counted(4.5, a=1000)))
     assert found.problems == [] and found.identities == [Identity(host="n1")]
     assert found.row("devices", device="mlx5_0/1")["parent"] == "mlx5_0"

@@ -185,9 +185,9 @@ GAVE_UP = (
 @pytest.mark.parametrize("plain", [[SAID.format(rank) for rank in range(3)], [GAVE_UP]], ids=["several", "one"])
 def test_lines_that_a_mail_folded_are_put_together_again(plain: list[str]) -> None:
     found = read(folded(*plain, "Killed"), "mail.txt").rows("log_events")
-    told = read("".join(f"{line}\n" for line in (*plain, "Killed")).encode(), "mail.txt").rows("log_events")
+    reported = read("".join(f"{line}\n" for line in (*plain, "Killed")).encode(), "mail.txt").rows("log_events")
     assert [(row["kind"], row["subject"], row["rank"]) for row in found] == [
-        (row["kind"], row["subject"], row["rank"]) for row in told
+        (row["kind"], row["subject"], row["rank"]) for row in reported
     ]
 
 

@@ -61,7 +61,7 @@ def test_the_sample_is_of_one_rank(log: Result) -> None:
     assert log.problems == []
 
 
-def test_a_hash_that_was_cut_is_told_by_a_whole_one(log: Result) -> None:
+def test_a_hash_that_was_cut_is_shown_by_a_whole_one(log: Result) -> None:
     cut = [row for row in log.rows("operations") if row["kind"] == "reduce_scatter"]
     assert {row["communicator"] for row in cut} == {"nccl:megatrace-8f43af171eaf0cb2"}
     alone = read_lines(line(123456, -8123456789012345678, kind="ReduceScatter", count=25165824))

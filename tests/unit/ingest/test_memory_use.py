@@ -8,7 +8,7 @@ import pytest
 
 from tests.recordings.collection import whole, write
 from tests.recordings.job import Job
-from tests.recordings.verdicts import told, verdict_of
+from tests.recordings.verdicts import stated, verdict_of
 from tests.unit.ingest.reading import read, sample
 
 # As the sample has them.
@@ -55,4 +55,4 @@ def test_a_host_without_memory_stands_beside_a_rank_that_was_killed(left: int, s
     write(tmp_path / "free", {"gpu-017/free.txt": (HEADER + f"Mem:  100 90 10 0 0 {left}\n").encode()})
     verdict = verdict_of(found.write(tmp_path / "bundle"), tmp_path / "free")
     assert verdict.suspects[0].ranks == (2,)
-    assert ("of the memory of gpu-017 were available" in told(verdict)) is shown
+    assert ("of the memory of gpu-017 were available" in stated(verdict)) is shown

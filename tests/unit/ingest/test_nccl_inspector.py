@@ -82,7 +82,7 @@ def test_unknown_kinds_stay_readable() -> None:
     assert read(entry(1, "NewKind")).rows("operations")[0]["kind"] == "newkind"
 
 
-def test_a_cut_line_is_told(log: Result) -> None:
+def test_a_cut_line_is_stated(log: Result) -> None:
     content = (SAMPLES / "nccl_inspector/handmade_node-1-pid7321.log").read_bytes()
     found = read(content[:-40])
     assert len(found.rows("operations")) == 3

@@ -69,7 +69,7 @@ def test_the_name_of_the_file_goes_before_the_stack() -> None:
     assert row["is_child"] is True
 
 
-def test_in_a_container_the_main_thread_is_told_by_its_name() -> None:
+def test_in_a_container_the_main_thread_is_shown_by_its_name() -> None:
     result = dump(thread(os_thread_id=1), thread(os_thread_id=9, thread_name="feeder"))
     assert [row["is_main"] for row in result.rows("stacks")] == [True, False]
 

@@ -21,10 +21,10 @@ def section(directory: Any, arrays: bytes = b"", description: Any = None, expand
     """A section as a stranger would write it after the page, without compression."""
     text = orjson.dumps(directory)
     columns = struct.pack("<I", len(text)) + text + arrays
-    told = orjson.dumps({"kind": "flight_recorder", "path": "fr/3", "rank": 3} if description is None else description)
+    stated = orjson.dumps({"kind": "flight_recorder", "path": "fr/3", "rank": 3} if description is None else description)
     size = len(columns) if expanded is None else expanded
-    crc = zlib.crc32(told + columns)
-    return struct.pack("<8sHHIQQII", b"FXSUMMA\x01", 1, 0, len(told), len(columns), size, crc, 0) + told + columns
+    crc = zlib.crc32(stated + columns)
+    return struct.pack("<8sHHIQQII", b"FXSUMMA\x01", 1, 0, len(stated), len(columns), size, crc, 0) + stated + columns
 
 
 CALLS = [

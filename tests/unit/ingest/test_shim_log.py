@@ -169,7 +169,7 @@ def test_a_later_minor_version_is_read(content: bytes, log: Result) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 8, 40, 600, 2000])
-def test_an_overwritten_head_is_told(content: bytes, where: int) -> None:
+def test_an_overwritten_head_is_stated(content: bytes, where: int) -> None:
     found = read(content[:where] + b"\xff\xfe\xfd" + content[where + 3 :], NAME)
     assert found.problems[0].fatal
     assert "head was overwritten" in found.problems[0].message

@@ -133,7 +133,7 @@ def test_the_rank_that_its_peers_wait_for_is_shown_and_by_one_capture_not_accuse
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [("300", {1}), ("", set())], ids=["watchdogs say how long", "nothing does"])
-def test_how_long_others_waited_for_a_rank_at_work_is_told_below_its_stack(
+def test_how_long_others_waited_for_a_rank_at_work_is_stated_below_its_stack(
     tmp_path: Path, seconds: str, expected: set[int]
 ) -> None:
     ended = f"[2026-03-14 09:26:54 TP{{}}] Watchdog timeout (self.watchdog_timeout={seconds})\n" if seconds else "{}\n"

@@ -133,11 +133,11 @@ def test_without_collectives_the_last_stage_does_not_tell_forward_from_backward(
     job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4), microbatches=6)
     with case_of(sound(job), tmp_path) as connection:
         places = CallPlaces(connection, Recorded(connection))
-        told = {rank: [places.of_call(rank, record.label(at), int(record.sequence[at])) for at in _sends(record)]
+        stated = {rank: [places.of_call(rank, record.label(at), int(record.sequence[at])) for at in _sends(record)]
                 for rank, record in records(connection, [0, 4, 12]).items()}  # fmt: skip
-    assert {(place.direction, place.microbatch) for place in told[12] if place} == {(None, number) for number in range(6)}
-    assert (None, None) in {(place.direction, place.microbatch) for place in told[0] if place}
-    assert None not in {place.direction for place in told[4] if place}
+    assert {(place.direction, place.microbatch) for place in stated[12] if place} == {(None, number) for number in range(6)}
+    assert (None, None) in {(place.direction, place.microbatch) for place in stated[0] if place}
+    assert None not in {place.direction for place in stated[4] if place}
 
 
 def _sends(record: Record) -> list[int]:

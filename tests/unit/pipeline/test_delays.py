@@ -41,7 +41,7 @@ def test_the_last_to_come_is_named_with_its_pass(fault: str, tmp_path: Path) -> 
     assert (suspect.cause, suspect.confidence) == (Cause.COMPUTE_SLOW, Confidence.LIKELY)
 
 
-def test_a_host_that_was_late_itself_is_told_from_its_device(tmp_path: Path) -> None:
+def test_a_host_that_was_late_itself_is_distinguished_from_its_device(tmp_path: Path) -> None:
     found, _ = verdict("host-delay@rank6:1500ms", tmp_path)
     assert named(found) == [(6,)]
     assert found.suspects[0].cause is Cause.HOST_STALL

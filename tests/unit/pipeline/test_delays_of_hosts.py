@@ -98,7 +98,7 @@ def test_a_host_that_comes_late_to_the_step_itself_is_not_taken_for_its_device()
     assert (delay.ranks, delay.before_step, delay.on_host) == ((LATE,), True, None)
 
 
-def test_a_host_that_pauses_within_the_step_is_told_from_its_device() -> None:
+def test_a_host_that_pauses_within_the_step_is_distinguished_from_its_device() -> None:
     delay = first_delay(host_from(3, 500))
     assert (delay.ranks, delay.before_step, delay.on_host) == ((LATE,), False, True)
 

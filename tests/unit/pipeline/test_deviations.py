@@ -20,7 +20,7 @@ PLACES = {"f": ("run_forward", "engine.py", 70), "b": ("run_backward", "engine.p
     ("made", "paths", "expected"),
     [
         (USUAL, True, None),
-        ("ffffbbbe", True, 7),  # which of the backward calls is left out cannot be told: the last of its run
+        ("ffffbbbe", True, 7),  # which of the backward calls is left out cannot be known: the last of its run
         ("fffbbbbe", True, 3),
         ("fffbbbbe", False, 7),  # without call paths the run of look-alikes ends one call early
         ("ffffbbbbbe", True, 8),

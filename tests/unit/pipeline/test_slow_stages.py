@@ -34,7 +34,7 @@ def suspects(
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_a_stage_that_became_slow_is_named_with_its_steps(rank: int, tmp_path: Path) -> None:
-    """The first and the last one, too: its own past tells what is usual, embedding and head included."""
+    """The first and the last one, too: its own past shows what is usual, embedding and head included."""
     (suspect,) = suspects(f"gpu-throttled@rank{rank}:250+lasting", tmp_path, timing=True, onset=20, after_s=12.0)
     assert (suspect.ranks, suspect.stage.pipeline_stage, suspect.confidence) == ((rank,), rank, Confidence.LIKELY)
     assert "FX179" in suspect.rules and " steps (20-" in suspect.evidence[0].statement
@@ -108,7 +108,7 @@ def test_where_all_stages_take_longer_it_is_the_data() -> None:
     assert found_in(work({stage: slice(20, 40) for stage in range(STAGES)})).found == ()
 
 
-def test_where_half_of_the_stages_take_longer_nobody_is_told_from_the_job() -> None:
+def test_where_half_of_the_stages_take_longer_nobody_is_distinguished_from_the_job() -> None:
     assert found_in(work({stage: slice(20, 40) for stage in range(3)})).found == ()
 
 
@@ -137,7 +137,7 @@ def test_by_ends_a_backward_that_waits_for_the_stage_before_it_is_not_its_own() 
     assert found_in(made).found == ()
 
 
-def test_by_ends_the_slow_stage_is_told_from_the_one_that_waits_for_it() -> None:
+def test_by_ends_the_slow_stage_is_distinguished_from_the_one_that_waits_for_it() -> None:
     made = work({2: slice(20, 40)}, factor=2.5, by_ends=True)
     made.backward[3, 20:] += 100e6
     assert [each.rank for each in found_in(made).found] == [2]

@@ -139,7 +139,7 @@ def delay_of(rank: int) -> Delay:
     return Delay(5, 500e6, (rank,), "pp", 7, "send", 0, (0, 0), 400e6)
 
 
-def told_by(*found: Delay) -> Delays:
+def shown_by(*found: Delay) -> Delays:
     """What the calls tell of ten steps of ranks 0 to 3."""
     return Delays(found, 10, 9, 1e9, 0, frozenset(range(4)), frozenset(range(4)))
 
@@ -159,10 +159,10 @@ def test_a_path_whose_late_passes_are_of_other_ranks_than_the_calls_wait_for_is_
     found: tuple[Delay, ...], is_shown: bool
 ) -> None:
     node = int(np.flatnonzero(slow_step({}).parts[0].stage == 2)[3])
-    assert (critical_path_row(SlowSteps((slow_step({node: 500e6}),), 1, 1), told_by(*found)) is not None) is is_shown
+    assert (critical_path_row(SlowSteps((slow_step({node: 500e6}),), 1, 1), shown_by(*found)) is not None) is is_shown
 
 
-def test_a_delay_that_its_slack_takes_up_is_told_from_one_that_costs() -> None:
+def test_a_delay_that_its_slack_takes_up_is_distinguished_from_one_that_costs() -> None:
     whole = slow_step({})
     slack = longest(whole.graph, whole.expected, whole.lags).slack
     part = whole.parts[0]
@@ -177,6 +177,6 @@ def test_a_delay_that_its_slack_takes_up_is_told_from_one_that_costs() -> None:
         assert found.is_absorbed is is_absorbed
         assert (found.recoverable_ns > 0) is not is_absorbed
     assert [f"stage {part.stage[spare]}" in item.statement for item in absorbed(step)] == [True]
-    row = critical_path_row(slow, told_by())
+    row = critical_path_row(slow, shown_by())
     assert row is not None and [each.microbatch for each in row.absorbed] == [int(part.microbatch[spare])]
     assert row.recoverable_ns == 500_000_000

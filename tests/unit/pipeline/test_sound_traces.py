@@ -105,7 +105,7 @@ def test_a_rank_that_is_slow_now_and_then_is_named(kind: str, every: int, tmp_pa
     assert found.suspects[0].cause is Cause.COMPUTE_SLOW
 
 
-def test_in_the_first_step_of_a_trace_a_device_is_not_told_from_a_host_that_came_late(tmp_path: Path) -> None:
+def test_in_the_first_step_of_a_trace_a_device_is_not_distinguished_from_a_host_that_came_late(tmp_path: Path) -> None:
     assert verdict(late({SLOW: (0, FORWARD, 2)}, 99), tmp_path).suspects == ()
 
 
@@ -119,7 +119,7 @@ def test_two_pipelines_that_are_late_in_one_step_are_both_named(tmp_path: Path) 
     assert {rank for each in found.suspects for rank in each.ranks} == {SLOW, 2}
 
 
-def test_a_host_that_is_late_by_seconds_is_told_from_its_device(tmp_path: Path) -> None:
+def test_a_host_that_is_late_by_seconds_is_distinguished_from_its_device(tmp_path: Path) -> None:
     def took(work: Work) -> tuple[int, int]:
         return usual(work)[0], 2000 * MS * (
             work.step == 4 and work.rank == SLOW and (work.kind, work.microbatch) == (FORWARD, 3)
@@ -145,7 +145,7 @@ def test_other_forms_of_traces_tell_the_same(form: str, tmp_path: Path) -> None:
 
 
 def test_nobody_is_named_where_messages_have_no_peers_and_passes_no_collectives(tmp_path: Path) -> None:
-    """The first call that tells who is late comes after the passes: there a rank may have a duty."""
+    """The first call that shows who is late comes after the passes: there a rank may have a duty."""
     write(tmp_path, late({SLOW: (4, FORWARD, 2)}, 99), 9, forms=("grouped",))
     with open_case([tmp_path]) as connection:
         assert diagnose(connection).suspects == ()

@@ -26,7 +26,7 @@ def lengths(program: list[Call], pauses_ms: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_buckets_of_one_size_are_told_apart_by_the_pause_of_the_forward_pass(cut: int) -> None:
+def test_buckets_of_one_size_are_distinguished_by_the_pause_of_the_forward_pass(cut: int) -> None:
     """Wherever the record begins; now and then the host is held up amid a step."""
     pauses = [200, 15, 15, 15] * STEPS
     pauses[13] += 90

@@ -86,8 +86,8 @@ def test_nested_stages_are_rejected_and_probes_are_side_channels(tmp_path: Path)
     found = recorded(tmp_path)
     assert stages(found, 0) == ["forward"]
     assert [row["side_channel"] for row in found.rows("stage_spans")].count(True) == 1
-    told = " ".join(problem.message for problem in found.problems)
-    assert "1 stages lay inside another" in told and "1 stages lay outside a step" in told
+    stated = " ".join(problem.message for problem in found.problems)
+    assert "1 stages lay inside another" in stated and "1 stages lay outside a step" in stated
 
 
 def test_accumulation_is_numbered(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_device_times_are_written_when_they_are_ready(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("ready", "capturing", "why"), [(False, False, "CUDA was not initialised"), (True, True, "a CUDA graph was being captured")]
 )
-def test_device_times_that_cannot_be_taken_are_told(
+def test_device_times_that_cannot_be_taken_are_stated(
     ready: bool, capturing: bool, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Torch:

@@ -1,4 +1,4 @@
-"""What changed is told, what follows from a run being another one is not, and what was not read is not compared."""
+"""What changed is stated, what follows from a run being another one is not, and what was not read is not compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_settings(**values: str) -> Comparable:
     return replace(EMPTY, settings={key.replace("__", "."): {(None, None): value} for key, value in values.items()})
 
 
-def test_a_version_that_changed_is_told_and_one_that_was_not_read_is_not() -> None:
+def test_a_version_that_changed_is_stated_and_one_that_was_not_read_is_not() -> None:
     old = with_settings(nccl_version="2.27.3", node__kernel="6.1", env__A="1")
     new = with_settings(nccl_version="2.28.7", gpu__driver_version="575", env__A="1")
     assert changes(old, new) == [Change("versions", "nccl_version", "2.27.3", "2.28.7")]
@@ -43,7 +43,7 @@ def test_a_variable_that_is_no_longer_set_is_a_change_where_environments_were_re
     assert unread.changes == () and unread.not_compared["environment"] == "nothing was read in B"
 
 
-def test_one_rank_that_is_set_otherwise_is_told_with_its_number() -> None:
+def test_one_rank_that_is_set_otherwise_is_stated_with_its_number() -> None:
     same: dict[Scope, str | None] = {(rank, None): "auto" for rank in range(4)}
     old = replace(EMPTY, settings={"env.NCCL_P2P_LEVEL": same})
     new = replace(EMPTY, settings={"env.NCCL_P2P_LEVEL": {**same, (2, None): "LOC"}})
@@ -65,12 +65,12 @@ def test_hosts_and_ranks_that_moved() -> None:
     }
 
 
-@pytest.mark.parametrize(("median", "told"), [(1.04, False), (0.97, False), (1.2, True), (0.8, True)])
-def test_speed_is_told_beyond_what_runs_differ_by(median: float, told: bool) -> None:
+@pytest.mark.parametrize(("median", "stated"), [(1.04, False), (0.97, False), (1.2, True), (0.8, True)])
+def test_speed_is_stated_beyond_what_runs_differ_by(median: float, stated: bool) -> None:
     old = replace(EMPTY, steps=Times(1e9, 1e9, 10, 2))
     new = replace(EMPTY, steps=Times(median * 1e9, 1e9, 10, 2))
     expected = [Change("speed", "step, median", "1000.0 ms (10 of 2 ranks)", f"{median * 1e3:.1f} ms (10 of 2 ranks)", median)]
-    assert changes(old, new) == (expected if told else [])
+    assert changes(old, new) == (expected if stated else [])
 
 
 def test_counters_and_events() -> None:

@@ -193,7 +193,7 @@ def test_independent_faults_come_as_blocks_before_alternatives() -> None:
     assert section(report, "NEXT STEPS FOR FAULT 2") == ["  1  look at the mount"]
 
 
-def test_evidence_against_is_told_apart() -> None:
+def test_evidence_against_is_distinguished() -> None:
     against = [line for line in section(whole(HANG), "EVIDENCE") if line.startswith("  against:")]
     assert len(against) == 1
     assert "the kernel log has no message" in against[0]

@@ -21,7 +21,7 @@ def pairs(graph: WaitNodes) -> set[tuple[int, int]]:
     return {(rank, whom) for one, other in graph.edges for rank in nodes[one].ranks for whom in nodes[other].ranks}
 
 
-def told(rows: list[Victims]) -> set[tuple[int, int]]:
+def stated(rows: list[Victims]) -> set[tuple[int, int]]:
     return {(rank, whom) for row in rows for rank in row.ranks for whom in row.waits_for}
 
 
@@ -31,7 +31,7 @@ def test_every_wait_between_two_sets_is_an_arrow_and_no_other(rows: list[Victims
     ranks = [rank for node in graph.nodes for rank in node.ranks]
     assert len(ranks) == len(set(ranks))
     place = {rank: number for number, node in enumerate(graph.nodes) for rank in node.ranks}
-    assert pairs(graph) == {(rank, whom) for rank, whom in told(rows) if place[rank] != place[whom]}
+    assert pairs(graph) == {(rank, whom) for rank, whom in stated(rows) if place[rank] != place[whom]}
 
 
 def test_a_chain_leads_to_its_end() -> None:

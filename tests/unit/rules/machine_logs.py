@@ -10,7 +10,7 @@ import numpy as np
 
 from forensics.fixtures.simulator.writers.shim_frame import Ring, Table, frame, joined, rings, started
 from forensics.ingest.shim_log import layout
-from tests.unit.rules.proxy_machine import Machine, Way
+from tests.unit.rules.proxy_machine import Link, Machine
 
 _BEGUN, _STOPPED, _COPIED = 1_000_000_000_000, 1_060_000_000_000, 1_090_000_000_000
 _REAL = 1_790_000_000_000_000_000
@@ -97,18 +97,18 @@ def _calls(number: int) -> Table:
     return found
 
 
-def _is_open(way: Way, member: int) -> bool:
+def _is_open(way: Link, member: int) -> bool:
     begun = way.posted if way.sender == member else way.offered
     return bool(begun) and (way.send_is_open if way.sender == member else way.receive_is_open)
 
 
-def _counts(way: Way, member: int) -> tuple[int, int, int, int]:
+def _counts(way: Link, member: int) -> tuple[int, int, int, int]:
     if way.sender == member:
         return way.posted, way.ready, way.passed, way.done
     return way.offered, way.arrived, way.arrived, way.consumed
 
 
-def _page(way: Way, member: int, number: int, pair: int) -> Table:
+def _page(way: Link, member: int, number: int, pair: int) -> Table:
     entry = np.zeros(1, layout.PROXY_OP)
     sends = way.sender == member
     names = ("posted", "gpu_ready", "transmitted", "done") if sends else ("posted", "received", "flushed", "consumed")
@@ -122,7 +122,7 @@ def _page(way: Way, member: int, number: int, pair: int) -> Table:
     return entry
 
 
-def _samples(mine: list[Way], member: int) -> Table:
+def _samples(mine: list[Link], member: int) -> Table:
     """Three looks at each open end, with the counts that it has at last."""
     found = [
         _records(way, member, layout.PROXY_STATE, _STOPPED + look * 1_000_000_000, look * 1_000_000_000)
@@ -131,7 +131,7 @@ def _samples(mine: list[Way], member: int) -> Table:
     return np.concatenate(found) if found else np.zeros(0, layout.RECORD)
 
 
-def _records(way: Way, member: int, kind: int, time: int, stuck: int) -> Table:
+def _records(way: Link, member: int, kind: int, time: int, stuck: int) -> Table:
     state, wait = np.zeros(1, layout.PROXY), np.zeros(1, layout.WAITS)
     state["posted"], state["ready"], state["passed"], state["done"] = _counts(way, member)
     state["op_number"], state["peer"] = _OPERATION, way.receiver if way.sender == member else way.sender
@@ -142,7 +142,7 @@ def _records(way: Way, member: int, kind: int, time: int, stuck: int) -> Table:
     return np.concatenate([state.view(layout.RECORD), wait.view(layout.RECORD)])
 
 
-def _ended(machine: Machine, member: int, mine: list[Way], number: int) -> Table:
+def _ended(machine: Machine, member: int, mine: list[Link], number: int) -> Table:
     """The operations before this one were through, and of this one the ends that are."""
     found = [
         _records(way, member, layout.PROXY_DONE, _STOPPED, 0)
@@ -156,7 +156,7 @@ def _ended(machine: Machine, member: int, mine: list[Way], number: int) -> Table
     return np.concatenate([*found, done.view(layout.RECORD)])
 
 
-def _pairs(machine: Machine, member: int, mine: list[Way]) -> Table:
+def _pairs(machine: Machine, member: int, mine: list[Link]) -> Table:
     """A queue pair for each end: that of a sender carries the steps, that of a receiver the credits for them."""
     table = np.zeros(len(mine), layout.QUEUE_PAIR)
     for slot, (entry, way) in enumerate(zip(table, mine, strict=True)):

@@ -17,7 +17,7 @@ SLOTS = 8
 
 
 @dataclass(slots=True)
-class Way:
+class Link:
     """One channel of one direction between two members; `crosses` hosts or not. Steps counted from 0."""
 
     sender: int
@@ -64,18 +64,18 @@ class Machine:
 
     members: int
     per_host: int
-    ways: list[Way] = field(default_factory=list)
-    blocks: list[tuple[int, list[tuple[list[Way], list[Way]]]]] = field(default_factory=list)
+    ways: list[Link] = field(default_factory=list)
+    blocks: list[tuple[int, list[tuple[list[Link], list[Link]]]]] = field(default_factory=list)
     moves: int = 0
 
-    def way(self, sender: int, receiver: int, channel: int) -> Way:
+    def way(self, sender: int, receiver: int, channel: int) -> Link:
         found = [way for way in self.ways if (way.sender, way.receiver, way.channel) == (sender, receiver, channel)]
         if not found:
-            found = [Way(sender, receiver, channel, sender // self.per_host != receiver // self.per_host)]
+            found = [Link(sender, receiver, channel, sender // self.per_host != receiver // self.per_host)]
             self.ways += found
         return found[0]
 
-    def add(self, member: int, actions: Sequence[tuple[list[Way], list[Way]]]) -> None:
+    def add(self, member: int, actions: Sequence[tuple[list[Link], list[Link]]]) -> None:
         for _, sends in actions:
             for way in sends:
                 way.total += 1
@@ -156,7 +156,7 @@ def run(machine: Machine, fault: Fault | None, seed: int) -> Machine:
     return machine
 
 
-def _compute(block: tuple[int, list[tuple[list[Way], list[Way]]]], fault: Fault | None) -> int:
+def _compute(block: tuple[int, list[tuple[list[Link], list[Link]]]], fault: Fault | None) -> int:
     """One action of a thread block: all that it receives is there, and all that it sends has a free slot."""
     member, actions = block
     if not actions:
@@ -176,11 +176,11 @@ def _compute(block: tuple[int, list[tuple[list[Way], list[Way]]]], fault: Fault 
     return 1
 
 
-def _strikes(fault: Fault, ways: Sequence[Way]) -> bool:
+def _strikes(fault: Fault, ways: Sequence[Link]) -> bool:
     return fault.channel is None or any(way.channel == fault.channel for way in ways)
 
 
-def _hit(fault: Fault | None, kind: str, way: Way, member: int) -> bool:
+def _hit(fault: Fault | None, kind: str, way: Link, member: int) -> bool:
     if fault is None or fault.kind != kind or member not in fault.ranks:
         return False
     return _strikes(fault, [way])
@@ -195,7 +195,7 @@ def _between(fault: Fault | None, kinds: Sequence[str], sender: int, receiver: i
     return fault.kind in kinds and fault.ranks == (sender, receiver)
 
 
-def _send(way: Way, fault: Fault | None) -> int:
+def _send(way: Link, fault: Fault | None) -> int:
     """The proxy of the sender looks once."""
     if not way.crosses or _hit(fault, "proxy", way, way.sender):
         return 0
@@ -209,7 +209,7 @@ def _send(way: Way, fault: Fault | None) -> int:
     return int(before != (way.posted, way.ready, way.passed, way.done))
 
 
-def _nic(way: Way, fault: Fault | None) -> int:
+def _nic(way: Link, fault: Fault | None) -> int:
     """One step on its way; it is acknowledged by the NIC of the receiver, whatever the receiver does."""
     if not way.crosses or way.landed >= way.passed:
         return 0
@@ -220,7 +220,7 @@ def _nic(way: Way, fault: Fault | None) -> int:
     return 1
 
 
-def _receive(way: Way, fault: Fault | None) -> int:
+def _receive(way: Link, fault: Fault | None) -> int:
     """The proxy of the receiver looks once."""
     if not way.crosses or _hit(fault, "proxy", way, way.receiver):
         return 0

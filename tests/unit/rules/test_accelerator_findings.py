@@ -192,7 +192,7 @@ def test_a_device_that_does_not_come_out_is_its_ranks(tmp_path: Path) -> None:
     assert leaders(verdict)[0].cause is Cause.COMPUTE_HANG
 
 
-def test_two_pairs_without_common_groups_are_told_apart(tmp_path: Path) -> None:
+def test_two_pairs_without_common_groups_are_distinguished(tmp_path: Path) -> None:
     """Ranks 1 and 2 are stuck for reasons of their own, in groups that share nobody."""
     job = Job(4, "nccl")
     low, high = job.group((0, 1), "LOW"), job.group((2, 3), "HIGH")

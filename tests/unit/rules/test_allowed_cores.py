@@ -11,7 +11,7 @@ from forensics.rules.engine import supply_of
 from forensics.rules.reductions.hardware.allowed_cores import AllowedCores, FewCores, cores_in, fewer_cores
 
 
-def told(ranks: tuple[int, ...], lists: Mapping[int, str]) -> FewCores | None:
+def stated(ranks: tuple[int, ...], lists: Mapping[int, str]) -> FewCores | None:
     """What is known of slow ranks, where the processes of the job may run on these cores."""
     connection = new_case()
     sources: list[tuple[object, ...]] = [(rank, f"ranks/{rank}/rank.json", "ok", 1) for rank in lists]
@@ -48,11 +48,11 @@ EQUAL = {rank: f"{12 * rank}-{12 * rank + 11}" for rank in range(8)}
 def test_only_a_rank_with_far_fewer_cores_than_the_others_is_said_to_have_them(
     ranks: tuple[int, ...], lists: dict[int, str], is_said: bool
 ) -> None:
-    assert bool(told(ranks, lists)) is is_said
+    assert bool(stated(ranks, lists)) is is_said
 
 
-def test_both_numbers_are_told_with_their_place() -> None:
-    assert told((3,), EQUAL | {3: "36,37"}) == FewCores(2, 12, "ranks/3/rank.json")
+def test_both_numbers_are_stated_with_their_place() -> None:
+    assert stated((3,), EQUAL | {3: "36,37"}) == FewCores(2, 12, "ranks/3/rank.json")
 
 
 @pytest.mark.parametrize(("text", "cores"), [("0-11", 12), ("5", 1), ("0-3,8,10-11", 7), ("", 0), ("3-1", 0), ("a-b", 0)])

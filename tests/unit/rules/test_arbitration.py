@@ -301,16 +301,16 @@ def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Supply) -> None:
 
 def test_slow_by_an_unknown_cause_agrees_with_slow_by_a_known_one(moving: Supply) -> None:
     """Both are of the same rank: who tells cause and stage is not hidden behind who tells neither."""
-    told = replace(finding(2, rule="FX1", confidence=Confidence.SUSPECT), anomaly=Anomaly.FAIL_SLOW)
-    unknown = replace(told, rule="FX3", cause=Cause.UNKNOWN)
+    stated = replace(finding(2, rule="FX1", confidence=Confidence.SUSPECT), anomaly=Anomaly.FAIL_SLOW)
+    unknown = replace(stated, rule="FX3", cause=Cause.UNKNOWN)
     late = replace(unknown, rule="FX2", stage=StageRef(operation="all_reduce"), confidence=Confidence.LIKELY)
-    (only,) = ranked(moving, [late, told])
+    (only,) = ranked(moving, [late, stated])
     assert (only.cause, only.stage.name, only.rules) == (Cause.HOST_STALL, StageName.DATA, ("FX1", "FX2"))
     (only,) = ranked(moving, [late, unknown])
     assert (only.cause, only.stage.name, only.stage.operation) == (Cause.UNKNOWN, StageName.DATA, "all_reduce")
 
 
-def test_different_stages_behind_one_wait_are_told_apart(tmp_path: Path) -> None:
+def test_different_stages_behind_one_wait_are_distinguished(tmp_path: Path) -> None:
     job = Job(4)
     job.steps(10)
     job.hang({1, 2})

@@ -24,7 +24,7 @@ def test_a_sound_bond_is_not_named_by_the_halves_that_its_ports_carry(tmp_path: 
 
 
 def test_the_line_of_one_port_for_that_of_the_bond_names_nobody(tmp_path: Path) -> None:
-    """sysfs tells the rate of one of the ports."""
+    """sysfs shows the rate of one of the ports."""
     assert suspects(tmp_path, Ring(rails=1, ports=2), line_bytes_per_s=int(LINE / 2)) == ()
 
 

@@ -11,7 +11,7 @@ from forensics.model import Cause, Confidence, Verdict
 from tests.recordings.collection import loose, py_spy, whole, write
 from tests.recordings.job import Frame, Job, Shapes
 from tests.recordings.places import HOST_CODE, SEND, Place, collective
-from tests.recordings.verdicts import named, told, verdict_of
+from tests.recordings.verdicts import named, stated, verdict_of
 
 JOB = "/srv/job/train.py"
 MAIN: Frame = ("<module>", JOB, 140)
@@ -148,7 +148,7 @@ def test_without_call_paths_the_stacks_vote(tmp_path: Path) -> None:
     verdict = verdict_of(whole(job, {6: collective("all_reduce", 88)}).write(tmp_path))
     first = verdict.suspects[0]
     assert (first.ranks, first.rules[0]) == ((6,), "FX122")
-    assert "stacks" in told(verdict)
+    assert "stacks" in stated(verdict)
 
 
 def test_nothing_to_compare_is_silent(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_only_stacks_inside_that_kind_of_call_vote(others: Place, named_ranks: s
 
 
 def test_stacks_of_an_undated_sample_are_not_those_of_the_calls(tmp_path: Path) -> None:
-    """Nothing tells that the job stood still between the dumps and the stacks."""
+    """Nothing shows that the job stood still between the dumps and the stacks."""
     job = Job(8)
     job.steps(12)
     job.hang(set())

@@ -1,4 +1,4 @@
-"""A message that gloo refused for its size: who aborted is told, and nobody is accused of it."""
+"""A message that gloo refused for its size: who aborted is stated, and nobody is accused of it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OTHERS = raised(0, CLOSED, line=31) + raised(2, CLOSED)
     ],
     ids=["one", "who is not known", "two", "another abort"],
 )
-def test_where_to_look_after_a_message_that_did_not_fit(tmp_path: Path, text: str, told: bool) -> None:
+def test_where_to_look_after_a_message_that_did_not_fit(tmp_path: Path, text: str, stated: bool) -> None:
     verdict = pasted(tmp_path, text)
     said = " ".join(verdict.would_change)
-    assert ("rank 1 received more bytes" in said) is told
-    assert not told or "rank 0 at fit.py:31, rank 2 at fit.py:20" in said
+    assert ("rank 1 received more bytes" in said) is stated
+    assert not stated or "rank 0 at fit.py:31, rank 2 at fit.py:20" in said
     assert not named(verdict)

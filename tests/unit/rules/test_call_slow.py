@@ -51,7 +51,7 @@ def test_the_rank_that_all_slow_links_share_is_named() -> None:
     ],
     ids=["all are slow", "as fast as others", "one end is not timed", "hosts wait themselves"],
 )
-def test_nobody_is_named_where_it_cannot_be_told(statements: str) -> None:
+def test_nobody_is_named_where_it_cannot_be_stated(statements: str) -> None:
     assert findings(statements) == []
 
 
@@ -75,7 +75,7 @@ def test_one_with_the_same_nic_that_is_slow_as_well_is_named_with_it() -> None:
 
 
 def test_a_rank_for_which_the_others_wait_has_no_slow_calls() -> None:
-    """Its peers are in their calls for longer, it is not: who comes last tells how long the transfer takes."""
+    """Its peers are in their calls for longer, it is not: who comes last shows how long the transfer takes."""
     assert findings(f"{ALL_FAST}; {longer(OF_NINE, added_ns=LATE_NS)}") == []
 
 
@@ -112,7 +112,7 @@ def pace(*ranks: int, took_ms: float = 8.0, kind: str = "send", share: float = 0
     ],
     ids=["both links of a rank", "one link", "another link of it is fast", "a circle", "two ranks"],
 )
-def test_one_of_those_that_cannot_be_told_apart(
+def test_one_of_those_that_cannot_be_distinguished(
     slow: list[tuple[int, int]], sound: list[tuple[int, int]], blamed: list[tuple[int, ...]]
 ) -> None:
     paces = CallPaces((*(pace(*ends) for ends in slow), *(pace(*ends, took_ms=2) for ends in sound)))
@@ -130,7 +130,7 @@ def test_one_of_those_that_cannot_be_told_apart(
     ],
     ids=["the ends are fast elsewhere", "on one host", "one end is not seen elsewhere", "a middle one is fast", "PXN"],
 )  # fmt: skip
-def test_two_neighbours_are_told_by_ends_that_are_fast_elsewhere(
+def test_two_neighbours_are_shown_by_ends_that_are_fast_elsewhere(
     slow: tuple[tuple[int, ...], ...], sound: tuple[tuple[int, ...], ...], hosts: int, blamed: list[tuple[int, ...]]
 ) -> None:
     calls = (*(pace(*ends) for ends in slow), *(pace(*ends, took_ms=2) for ends in sound))

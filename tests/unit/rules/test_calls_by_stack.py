@@ -39,7 +39,9 @@ def test_a_rank_by_itself_in_another_collective_is_a_suspect(usual: Place, tmp_p
     [{}, {2: RECV}, {2: BARRIER, 3: RECV}, {0: BARRIER, 2: BROADCAST}],
     ids=["all in one", "a message", "both", "three calls"],
 )
-def test_where_others_may_be_in_it_too_nobody_is_told_from_the_rest(places: Mapping[int, Place], tmp_path: Path) -> None:
+def test_where_others_may_be_in_it_too_nobody_is_distinguished_from_the_rest(
+    places: Mapping[int, Place], tmp_path: Path
+) -> None:
     assert all(len(suspect.ranks) == 4 and suspect.members == "one_of" for suspect in seen(tmp_path, places).suspects)
 
 

@@ -10,7 +10,7 @@ from forensics.model import Cause, Confidence, StageName
 from tests.recordings.collection import Collection, iso_time, loose, whole
 from tests.recordings.job import SECOND, Group, Job
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, HOST_CODE, LOADER_QUEUE
-from tests.recordings.verdicts import leaders, named, told, verdict_of, victims
+from tests.recordings.verdicts import leaders, named, stated, verdict_of, victims
 
 METRIC = ((1,),)
 DOWN = "mlx5_core 0000:1a:00.0 ens5: Link down"
@@ -57,7 +57,7 @@ def test_another_operation_under_the_same_number_is_a_mismatch(tmp_path: Path) -
     verdict = verdict_of(loose(job, tmp_path))
     (first,) = leaders(verdict)
     assert (first.ranks, first.cause, first.rules) == ((0,), Cause.COLLECTIVE_MISMATCH, ("FX121",))
-    assert "broadcast" in told(verdict) and "all_reduce" in told(verdict)
+    assert "broadcast" in stated(verdict) and "all_reduce" in stated(verdict)
 
 
 def test_other_sizes_are_a_shape_mismatch(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_other_sizes_are_a_shape_mismatch(tmp_path: Path) -> None:
     verdict = verdict_of(loose(job, tmp_path))
     (first,) = leaders(verdict)
     assert (first.ranks, first.cause) == ((3,), Cause.SHAPE_MISMATCH)
-    assert "4095" in told(verdict) and "4096" in told(verdict)
+    assert "4095" in stated(verdict) and "4096" in stated(verdict)
 
 
 def test_other_types_are_a_mismatch(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_other_types_are_a_mismatch(tmp_path: Path) -> None:
     job.call(job.everyone, ranks=(0, 1, 2), done=False)
     verdict = verdict_of(loose(job, tmp_path))
     assert leaders(verdict)[0].ranks == (3,)
-    assert "BFloat16" in told(verdict)
+    assert "BFloat16" in stated(verdict)
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "all_to_all", "reduce_scatter", "gather"])
@@ -227,7 +227,7 @@ def test_many_groups_that_stand_still_at_once_are_held_up_by_something_else(
     assert sorted(each.ranks for each in verdict.suspects if "FX140" in each.rules) == pairs
 
 
-def test_everybody_inside_one_operation_is_a_group_that_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_everybody_inside_one_operation_is_a_group_that_cannot_be_distinguished(tmp_path: Path) -> None:
     job = Job(4)
     job.steps(10)
     job.hang(set())
@@ -255,7 +255,7 @@ def test_some_of_a_group_finished_is_said(tmp_path: Path) -> None:
     verdict = verdict_of(whole(job, {0: HOST_CODE, 1: HOST_CODE}).write(tmp_path))
     assert verdict.suspects
     assert all(suspect.confidence is Confidence.SUSPECT for suspect in verdict.suspects)
-    assert "ranks 0-1 finished it" in told(verdict)
+    assert "ranks 0-1 finished it" in stated(verdict)
 
 
 def test_an_unfinished_group_beside_a_named_root_is_not_another_fault(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_barriers_that_tell_of_nobody(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
 
 
-def test_a_barrier_of_which_too_little_is_told_is_a_hang_unless_the_job_goes_on(tmp_path: Path) -> None:
+def test_a_barrier_of_which_too_little_is_stated_is_a_hang_unless_the_job_goes_on(tmp_path: Path) -> None:
     assert pasted(tmp_path, late(6, 1)).outcome is Outcome.HANG
     assert pasted(tmp_path, late(6, 1) + STEPS).outcome is not Outcome.HANG
     assert pasted(tmp_path, STEPS + late(6, 1, name="Shutdown::81")).outcome is not Outcome.HANG

@@ -10,7 +10,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Members, StageRef
-from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores, busy_hosts, told_by_cores
+from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores, busy_hosts, shown_by_cores
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 
 PLACES = Roster(ranks={rank: RankFacts(rank, host=f"n{rank // 2}") for rank in range(8)}, world_size=8)
@@ -26,13 +26,13 @@ def busy(**waiting: float) -> BusyHosts:
 
 
 def test_one_of_several_on_a_host_plainly_short_of_cores_is_named_with_its_host() -> None:
-    found = told_by_cores(SLOW, busy(n1=42.0), PLACES)
+    found = shown_by_cores(SLOW, busy(n1=42.0), PLACES)
     assert (found.ranks, found.members, found.granularity) == ((2, 3), Members.EACH, Granularity.HOST)
     assert (found.cause, found.confidence) == (Cause.CPU_CONTENTION, Confidence.SUSPECT)
 
 
 def test_proxies_that_pause_on_a_host_short_of_cores_have_that_cause() -> None:
-    found = told_by_cores(PAUSES, busy(n1=12.0), PLACES)
+    found = shown_by_cores(PAUSES, busy(n1=12.0), PLACES)
     assert (found.ranks, found.cause) == ((2,), Cause.CPU_CONTENTION)
 
 
@@ -49,7 +49,7 @@ def test_proxies_that_pause_on_a_host_short_of_cores_have_that_cause() -> None:
     ids=["busy with data", "two hosts", "none of theirs", "all of them", "another cause", "another host"],
 )
 def test_nothing_changes(finding: Finding, hosts: BusyHosts) -> None:
-    assert told_by_cores(finding, hosts, PLACES) is finding
+    assert shown_by_cores(finding, hosts, PLACES) is finding
 
 
 @pytest.mark.parametrize(

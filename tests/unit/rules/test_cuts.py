@@ -43,8 +43,8 @@ def test_every_link_between_two_switches_is_slow() -> None:
     slow = {link: 9.0 for link in LINKS if crosses(link)}
     assert sides(slow) == [(FIRST, SECOND)]
     (cut,) = cuts(slow, [], host_of)
-    told = cut.finding(StageRef(), Impact(None, None, None, "arrival"), ())
-    assert set(cut.links) == set(slow) and "n0, n1, n2 and n3, n4, n5" in told.evidence[0].statement
+    stated = cut.finding(StageRef(), Impact(None, None, None, "arrival"), ())
+    assert set(cut.links) == set(slow) and "n0, n1, n2 and n3, n4, n5" in stated.evidence[0].statement
 
 
 def test_a_link_that_waits_for_the_slow_ones_is_none_of_them() -> None:

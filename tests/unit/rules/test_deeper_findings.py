@@ -10,7 +10,7 @@ from forensics.model import Anomaly, Cause
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import MILLISECOND, SECOND, Job, as_json
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE, LOADER_QUEUE, OTHER_CODE, RECV
-from tests.recordings.verdicts import blamed, leaders, named, told, verdict_of, victims
+from tests.recordings.verdicts import blamed, leaders, named, stated, verdict_of, victims
 
 RAISED = ("Traceback (most recent call last):", '  File "/srv/job/pretrain.py", line 9, in main', "KeyError: 'tokens'")
 
@@ -27,7 +27,7 @@ def test_a_rank_that_raised_and_idles_is_named_with_its_exception(tmp_path: Path
     found.log(2, *RAISED)
     verdict = verdict_of(found.write(tmp_path))
     assert (verdict.suspects[0].ranks, verdict.suspects[0].cause) == ((2,), Cause.PYTHON_EXCEPTION)
-    assert "KeyError" in told(verdict)
+    assert "KeyError" in stated(verdict)
 
 
 def test_an_exception_that_every_rank_logs_explains_nobody(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_neighbours_account_for_three_links() -> None:
     assert ranks(named(TWO_RINGS, {1: 0.5, 2: 0.5})) == [(1,), (2,)]
 
 
-def test_two_opposite_of_a_ring_of_four_cannot_be_told_from_the_other_two() -> None:
+def test_two_opposite_of_a_ring_of_four_cannot_be_distinguished_from_the_other_two() -> None:
     """All four links are slow, and each of its ends may be to blame: all four are kept, none is named."""
     (found,) = named(TWO_RINGS, {1: 0.5, 3: 0.5})
     assert found.ranks == (0, 1, 2, 3)

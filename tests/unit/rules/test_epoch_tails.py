@@ -52,7 +52,7 @@ def test_the_rank_whose_messages_are_open_is_named_within_milliseconds(tmp_path:
 
 @pytest.mark.parametrize(("port", "named"), [((1, "1: DOWN"), True), ((1, "4: ACTIVE"), False), ((3, "1: DOWN"), False)])
 def test_a_port_that_reads_down_settles_what_traffic_leaves_open(port: tuple[int, str], named: bool, tmp_path: Path) -> None:
-    """That of a rank which stopped by itself is up, and that of another rank tells nothing of it."""
+    """That of a rank which stopped by itself is up, and that of another rank shows nothing of it."""
     connection = open_case([write(tmp_path, captures(replace(RING, halted=ABSENT)))])
     connection.execute(
         "INSERT INTO devices (source_id, host, device, kind, parent, state) "

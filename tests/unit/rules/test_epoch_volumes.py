@@ -24,7 +24,7 @@ PARTS = {"all_reduce": 2 / 3, "reduce_scatter": 4 / 3, "all_gather": 1 / 3}
 """What each of four gives of a call that moves one byte over each link."""
 
 
-def told(folder: Path, calls: Sequence[tuple[str, float]], members: Sequence[int] = OURS) -> LinkCalls:
+def stated(folder: Path, calls: Sequence[tuple[str, float]], members: Sequence[int] = OURS) -> LinkCalls:
     """By calls of one group of four ranks: kind, and bytes that it would move over a link."""
     connection = open_case([write(folder, captures(RING))])
     rows = [("dp", place, rank) for place, rank in enumerate(members)]
@@ -42,7 +42,7 @@ def told(folder: Path, calls: Sequence[tuple[str, float]], members: Sequence[int
 
 @pytest.mark.parametrize("kind", list(PARTS))
 def test_the_call_that_moves_as_much_is_named(kind: str, tmp_path: Path) -> None:
-    found = told(tmp_path, [(kind, MOVED / 1.015), ("all_reduce", 3 * MOVED)])
+    found = stated(tmp_path, [(kind, MOVED / 1.015), ("all_reduce", 3 * MOVED)])
     assert (found.stage(LINKS).operation, found.stage(LINKS).communicator) == (kind, "dp")
     (said,) = found.evidence(LINKS)
     assert f"{kind} of dp" in said.statement and "in ring order, as the peers of each NIC show," in said.statement
@@ -50,11 +50,11 @@ def test_the_call_that_moves_as_much_is_named(kind: str, tmp_path: Path) -> None
 
 def test_an_order_that_the_peers_do_not_show_fits_no_call(tmp_path: Path) -> None:
     """An all_reduce of what was moved would fit in tree order, and each NIC sends to one peer and gets from another."""
-    assert not told(tmp_path, [("all_reduce", 1.5 * MOVED / 1.015)]).of(LINKS)
+    assert not stated(tmp_path, [("all_reduce", 1.5 * MOVED / 1.015)]).of(LINKS)
 
 
 def test_two_kinds_that_move_the_same_leave_the_operation_open(tmp_path: Path) -> None:
-    found = told(tmp_path, [("reduce_scatter", MOVED), ("all_gather", MOVED)])
+    found = stated(tmp_path, [("reduce_scatter", MOVED), ("all_gather", MOVED)])
     assert (found.stage(LINKS).operation, found.stage(LINKS).communicator) == (None, "dp")
 
 
@@ -64,7 +64,7 @@ def test_two_kinds_that_move_the_same_leave_the_operation_open(tmp_path: Path) -
     ids=["more than was moved", "much less", "another group"],
 )
 def test_nothing_is_said_where_no_call_fits(kind: str, moved: float, members: tuple[int, ...], tmp_path: Path) -> None:
-    found = told(tmp_path, [(kind, moved * MOVED)], members)
+    found = stated(tmp_path, [(kind, moved * MOVED)], members)
     assert (found.stage(LINKS).operation, found.stage(LINKS).communicator, found.evidence(LINKS)) == (None, None, ())
 
 

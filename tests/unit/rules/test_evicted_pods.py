@@ -45,7 +45,7 @@ def test_the_rank_of_an_evicted_pod(tmp_path: Path) -> None:
     ],
     ids=["several ranks in the pod", "told to go", "running"],
 )
-def test_pods_of_which_no_rank_is_told(tmp_path: Path, pods: tuple[str, ...]) -> None:
+def test_pods_of_which_no_rank_is_stated(tmp_path: Path, pods: tuple[str, ...]) -> None:
     assert not judged(tmp_path, *pods)
 
 

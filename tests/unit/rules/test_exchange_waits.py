@@ -37,7 +37,7 @@ def found_in(connection: DuckDBPyConnection) -> Straggler | None:
 
 @pytest.mark.parametrize("skew_ns", [0, 37 * 60 * 1_000_000_000])
 @pytest.mark.parametrize("by", ["host", "gpu"])
-def test_a_late_member_is_told_from_long_messages(connection: DuckDBPyConnection, by: str, skew_ns: int) -> None:
+def test_a_late_member_is_distinguished_from_long_messages(connection: DuckDBPyConnection, by: str, skew_ns: int) -> None:
     """Members wait far longer for the messages of another one, which are long, than for the late one."""
     late = [0.0, 0.5, 8.0, 0.2]
     for number in range(12):
@@ -66,7 +66,7 @@ def test_a_member_with_long_messages_is_not_late(connection: DuckDBPyConnection)
     assert found_in(connection) is None
 
 
-def test_what_a_late_member_moves_is_told(connection: DuckDBPyConnection) -> None:
+def test_what_a_late_member_moves_is_stated(connection: DuckDBPyConnection) -> None:
     for number in range(12):
         exchange(connection, number, [8.0, 0.0, 0.1, 0.2], [0.0] * 4, uneven)
     found = found_in(connection)

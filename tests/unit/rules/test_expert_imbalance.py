@@ -53,7 +53,7 @@ def test_ranks_on_which_more_falls_are_named_for_their_load_alone(ring: float, t
     ],
     ids=["even", "a little uneven", "three are always sums", "costs little", "half of all", "not for long"],
 )
-def test_what_is_too_little_or_cannot_be_told_accuses_nobody(exchange: Exchange, tmp_path: Path) -> None:
+def test_what_is_too_little_or_cannot_be_stated_accuses_nobody(exchange: Exchange, tmp_path: Path) -> None:
     assert not accused(judged(tmp_path, exchange))
 
 

@@ -51,7 +51,7 @@ def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenari
 
 @pytest.mark.first(1)
 def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
-    """Without anything from inside the operation; two of three that say so are told apart by nothing."""
+    """Without anything from inside the operation; two of three that say so are distinguished by nothing."""
     group, one, most = (first_suspect("joined-not-finished", *ranks) for ranks in ((), (1,), (0, 1, 2)))
     assert group.members is most.members is Members.ONE_OF and group.ranks == most.ranks
     assert {1} < {*group.ranks} and (one.ranks, one.members) == ((1,), Members.EACH)

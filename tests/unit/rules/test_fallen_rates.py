@@ -110,5 +110,5 @@ def ring(kept: Sequence[float], of_nics: float = 0.5) -> FallenRates:
     ids=["all fell", "one host", "as ever", "shared with more", "little to do", "all with one host", "no past"],
 )
 def test_only_where_every_way_and_the_nics_fell_the_network_is_named(fallen: FallenRates, busy: float, is_named: bool) -> None:
-    """Between four and seven tenths of the line nothing is told by lines; what a way kept of its past tells it."""
+    """Between four and seven tenths of the line nothing is shown by lines; what a way kept of its past tells it."""
     assert named(fallen, busy) is is_named

@@ -76,8 +76,8 @@ def test_the_process_on_a_gpu_tells_whose_it_is_before_any_number_does() -> None
 
 def test_numbers_and_uuids_of_the_environment_tell_it_else() -> None:
     bare = [replace(gpu(number), processes={}) for number in range(4)]
-    told = {0: Process("a", 7, 0, "3"), 1: Process("a", 8, 1, "GPU-2a")}
-    assert {rank: found.device for rank, found in gpu_of_rank(bare, told).items()} == {0: "GPU-3", 1: "GPU-2"}
+    stated = {0: Process("a", 7, 0, "3"), 1: Process("a", 8, 1, "GPU-2a")}
+    assert {rank: found.device for rank, found in gpu_of_rank(bare, stated).items()} == {0: "GPU-3", 1: "GPU-2"}
 
 
 def test_local_ranks_number_the_gpus_of_a_full_host_only() -> None:
@@ -126,7 +126,7 @@ def test_a_lower_power_limit_counts_when_it_is_met() -> None:
     assert of(gpu(0), gpu(1, readings=reading(power_limit_mw=300_000, power_mw=200_000)), gpu(2)).signs == {}
 
 
-def test_processes_of_others_are_told_from_those_of_the_job() -> None:
+def test_processes_of_others_are_distinguished_from_those_of_the_job() -> None:
     other = {101: ("python", 60 << 30), 900: ("server", 6 << 30)}
     found = of(gpu(0), replace(gpu(1), processes=other), gpu(2))
     assert kinds(found) == {1: [Oddity.SHARED]}
@@ -152,9 +152,9 @@ def test_a_link_is_compared_with_peers_and_its_speed_under_load_only() -> None:
     assert of(gpu(0, readings=reading(pcie_width=8))).signs == {}
 
 
-def test_congestion_is_told_against_most_other_ports() -> None:
-    told = ports(port(0), port(1, rp_cnp_handled=30_000), port(2), port(3))
-    assert kinds(told) == {1: [Oddity.CONGESTED]}
+def test_congestion_is_stated_against_most_other_ports() -> None:
+    stated = ports(port(0), port(1, rp_cnp_handled=30_000), port(2), port(3))
+    assert kinds(stated) == {1: [Oddity.CONGESTED]}
     assert ports(*(port(number, rp_cnp_handled=30_000) for number in range(4))).signs == {}
     assert ports(port(0), port(1, rp_cnp_handled=90)).signs == {}
     quiet = {"port_xmit_packets": 100, "port_rcv_packets": 100}
@@ -171,7 +171,7 @@ def test_congestion_is_the_cause_where_it_lasts_as_long_as_what_was_lost() -> No
     assert kept.cause is Cause.NETWORK_SLOW and "cause unknown" in kept.evidence[-1].statement
 
 
-def test_errors_of_a_link_are_told_and_change_no_cause() -> None:
+def test_errors_of_a_link_are_stated_and_change_no_cause() -> None:
     found = ports(port(0), port(1, symbol_error=7), port(2))
     refined = found.refined(finding(Cause.NETWORK_SLOW, 1), (Cause.NETWORK_SLOW,))
     assert refined.cause is Cause.NETWORK_SLOW
@@ -184,9 +184,9 @@ def test_a_cause_is_refined_by_what_all_accused_ranks_show_or_one_of_several() -
     hot = gpu(1, reasons=frozenset({"hw_thermal_slowdown"}), readings=reading(clock_sm_mhz=1155))
     found, slow = of(gpu(0), hot, gpu(2), gpu(3)), (Cause.COMPUTE_SLOW,)
     assert found.refined(finding(Cause.COMPUTE_SLOW, 1, share=0.6), slow).cause is Cause.COMPUTE_SLOW, "too much for its clock"
-    told = found.refined(finding(Cause.COMPUTE_SLOW, 1), slow)
-    assert (told.cause, told.evidence[-1].source) == (Cause.GPU_THROTTLED, "smi.xml#GPU-1")
-    assert told.stage.component is Component.COMPUTE
+    stated = found.refined(finding(Cause.COMPUTE_SLOW, 1), slow)
+    assert (stated.cause, stated.evidence[-1].source) == (Cause.GPU_THROTTLED, "smi.xml#GPU-1")
+    assert stated.stage.component is Component.COMPUTE
     assert found.refined(finding(Cause.COMPUTE_SLOW, 0, 1), slow).cause is Cause.COMPUTE_SLOW
     assert found.refined(finding(Cause.COMPUTE_SLOW, 0, 1, members=Members.ONE_OF), slow).cause is Cause.GPU_THROTTLED
 

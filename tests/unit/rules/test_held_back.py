@@ -26,7 +26,7 @@ def limited(share: float, group: str = "/pod", cores: float = 2.0) -> dict[str, 
     return {"nice": 0, "cpu_limit": limit}
 
 
-def told(ranks: tuple[int, ...], facts: Facts, hosts: int = 1) -> list[str]:
+def stated(ranks: tuple[int, ...], facts: Facts, hosts: int = 1) -> list[str]:
     """What is said beside slow ranks of a job of which these facts are known; its ranks lie on hosts one by one."""
     connection = new_case()
     sources: list[tuple[object, ...]] = [(rank, f"ranks/{rank}/rank.json", f"n{rank % hosts}", "ok", 1) for rank in facts]
@@ -38,8 +38,8 @@ def told(ranks: tuple[int, ...], facts: Facts, hosts: int = 1) -> list[str]:
     return [each.statement for each in core_evidence(ranks, AllowedCores({}), supply_of(connection).get(CoreTimes))]
 
 
-def test_a_quota_that_cuts_periods_short_is_told_with_its_numbers() -> None:
-    said = told((3,), {**ALL, 3: limited(0.43)})
+def test_a_quota_that_cuts_periods_short_is_stated_with_its_numbers() -> None:
+    said = stated((3,), {**ALL, 3: limited(0.43)})
     assert said == [
         "the limit of 2 cores of the control group of rank 3 cut short 43 % of its periods, 21.5 s in all (cpu.stat); "
         "0 % usual for the others"
@@ -67,13 +67,13 @@ def test_a_quota_that_cuts_periods_short_is_told_with_its_numbers() -> None:
     ],
 )  # fmt: skip
 def test_only_where_the_others_are_not_held_back_as_often(ranks: tuple[int, ...], facts: Facts, is_said: bool) -> None:
-    assert bool(told(ranks, facts)) is is_said
+    assert bool(stated(ranks, facts)) is is_said
 
 
-def test_a_group_that_ranks_in_time_share_is_told_as_such() -> None:
+def test_a_group_that_ranks_in_time_share_is_stated_as_such() -> None:
     facts = {**dict.fromkeys(range(12), FREE), 4: limited(0.4), 8: limited(0.4)}
-    assert told((4,), facts, 4)[0].endswith("0 % usual for the others; 1 rank beside share that group")
-    assert "beside" not in told((4,), {**facts, 8: FREE, 9: limited(0.4)}, 4)[0]
+    assert stated((4,), facts, 4)[0].endswith("0 % usual for the others; 1 rank beside share that group")
+    assert "beside" not in stated((4,), {**facts, 8: FREE, 9: limited(0.4)}, 4)[0]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_a_group_that_ranks_in_time_share_is_told_as_such() -> None:
     ids=["niced", "more than the others", "a little", "all of them", "less than the others"],
 )
 def test_a_nice_value_is_said_where_it_is_higher(nice: int, others: int, is_said: bool) -> None:
-    said = told((3,), {rank: {"nice": nice if rank == 3 else others} for rank in range(8)})
+    said = stated((3,), {rank: {"nice": nice if rank == 3 else others} for rank in range(8)})
     expected = f"the nice value of rank 3 is {nice}, of the others {others}: on a busy core it gets less of the time"
     assert said == ([expected] if is_said else [])

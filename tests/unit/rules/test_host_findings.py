@@ -23,7 +23,7 @@ from tests.recordings.places import (
     TEARDOWN,
     Place,
 )
-from tests.recordings.verdicts import leaders, named, told, verdict_of, victims
+from tests.recordings.verdicts import leaders, named, stated, verdict_of, victims
 
 
 def stuck(absent: int = 2, world: int = 4, kind: str = "all_reduce") -> Job:
@@ -81,7 +81,7 @@ def test_the_child_that_reads_explains_the_rank_that_polls_it(tmp_path: Path) ->
         found.child(2, LOADER_WORKER, 9001, number)
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].cause is Cause.DATALOADER_STALL
-    assert "9001" in told(verdict) and "Shards.__getitem__" in told(verdict)
+    assert "9001" in stated(verdict) and "Shards.__getitem__" in stated(verdict)
     assert any("9001" in step for step in verdict.suspects[0].next_steps)
 
 
@@ -159,7 +159,7 @@ def test_a_rank_in_teardown_after_its_own_exception_raised(tmp_path: Path) -> No
     )
     verdict = verdict_of(found.write(tmp_path))
     assert (verdict.suspects[0].ranks, verdict.suspects[0].cause) == ((2,), Cause.PYTHON_EXCEPTION)
-    assert "KeyError" in told(verdict)
+    assert "KeyError" in stated(verdict)
 
 
 def test_the_normal_end_of_a_job_accuses_nobody(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_waiting_rank_that_a_debugger_stopped_does_not_hide_the_root(tmp_path:
 def test_pids_in_next_steps_are_those_of_the_suspect(tmp_path: Path) -> None:
     verdict = verdict_of(whole(stuck(), {2: HOST_CODE}).write(tmp_path))
     assert any(str(pid_of(2)) in step for step in verdict.suspects[0].next_steps)
-    assert "wait_for_license (license.py:12)" in told(verdict)
+    assert "wait_for_license (license.py:12)" in stated(verdict)
 
 
 def test_silence_does_not_outweigh_the_rank_that_is_seen_behind(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from forensics.model import Cause, Confidence, StageName, Suspect
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, LIB, SITE, Place
-from tests.recordings.verdicts import told, verdict_of
+from tests.recordings.verdicts import stated, verdict_of
 
 BEHIND = 2
 MAIN: Place = (("main", "/srv/job/train.py", 88), ("<module>", "/srv/job/train.py", 97))
@@ -156,7 +156,7 @@ def test_a_thread_that_is_idle_holds_nothing(tmp_path: Path) -> None:
     assert "thread 5123" not in statements_of(first)
 
 
-def test_a_loop_is_told_by_the_cpu_and_the_function(tmp_path: Path) -> None:
+def test_a_loop_is_shown_by_the_cpu_and_the_function(tmp_path: Path) -> None:
     found = collected(loop(20))
     for number, line in enumerate((20, 22, 24)):
         found.members[f"ranks/{BEHIND}/stacks/{number}.json"] = py_spy(loop(line), pid_of(BEHIND))
@@ -251,7 +251,7 @@ def test_a_writer_thread_of_a_waiting_rank_is_no_evidence(tmp_path: Path) -> Non
     found = whole(job, {0: CHECKPOINT, BEHIND: ALL_REDUCE})
     beside(found, WRITER, "archive_0")
     verdict = verdict_of(found.write(tmp_path))
-    assert verdict.suspects[0].ranks == (0,) and "archive_0" not in told(verdict)
+    assert verdict.suspects[0].ranks == (0,) and "archive_0" not in stated(verdict)
 
 
 @pytest.mark.parametrize(("busy", "silence_s", "accused"), [(1.0, 60, False), (1.0, 400, True), (0.0, 60, True)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Granularity, Outcome
-from tests.recordings.verdicts import named, pasted, told
+from tests.recordings.verdicts import named, pasted, stated
 
 STAMP = "[2025-02-11 08:30:{0:02},000] [INFO] [launch.py:9:main] "
 
@@ -44,7 +44,7 @@ LAST_COMMAND = STAMP.format(50) + "['/usr/bin/python', '-u', 'a.py', '--local_ra
 def test_the_process_that_the_kernel_killed(tmp_path: Path, text: str, rank: int) -> None:
     verdict = pasted(tmp_path, text)
     assert (named(verdict), verdict.outcome) == ({rank}, Outcome.FAILSTOP)
-    assert "OOM killer" in told(verdict)
+    assert "OOM killer" in stated(verdict)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ WIDER = "wider than all others: " * 9 + "\n"
 TWO_HOSTS = WIDER + init("a1", 0, "19000") + init("a1", 1, "9b000") + init("a2", 2, "19000") + init("a2", 3, "9b000")
 
 
-def test_equal_addresses_on_two_hosts_are_told_apart_by_who_wrote_the_line(tmp_path: Path) -> None:
+def test_equal_addresses_on_two_hosts_are_distinguished_by_who_wrote_the_line(tmp_path: Path) -> None:
     assert named(pasted(tmp_path, TWO_HOSTS + LOST.format(2, "9b"))) == {3}
     assert not named(pasted(tmp_path, TWO_HOSTS + LOST.format(3, "9b")))
 
@@ -163,7 +163,7 @@ SETTING = "overrides: ['trainer.n_gpus_per_node=4', 'trainer.nnodes=3']\n"
 def test_an_actor_by_its_place_on_its_node(tmp_path: Path) -> None:
     verdict = pasted(tmp_path, SETTING + CRASH + ACTOR.format(pid=718, node=2, place=1))
     assert named(verdict) == {9}
-    assert "SIGBUS" in told(verdict)
+    assert "SIGBUS" in stated(verdict)
 
 
 @pytest.mark.parametrize(

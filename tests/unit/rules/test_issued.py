@@ -1,4 +1,4 @@
-"""Pauses between calls, told from columns: held against windows over the rows, and against evidence that would mislead them."""
+"""Pauses between calls, known from columns: held against windows over the rows, and against misleading evidence."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from forensics.model import Confidence, Verdict
 from tests.recordings.collection import loose, pid_of, py_spy, whole, write
 from tests.recordings.job import Job
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE
-from tests.recordings.verdicts import leaders, told, verdict_of
+from tests.recordings.verdicts import leaders, stated, verdict_of
 
 HUNG = "[123456.000001] INFO: task python:{pid} blocked for more than 122 seconds.\n"
 TWICE = HUNG + "[123580.000001] INFO: task python:{pid} blocked for more than 245 seconds.\n"
@@ -71,14 +71,14 @@ def test_a_journal_of_several_hosts_says_of_which_each_line_is(host: str, shown:
     stacks = {f"node-1/rank{rank}.json": py_spy(HOST_CODE if rank == 2 else ALL_REDUCE, 312 + rank) for rank in range(4)}
     line = f"Mar 21 02:04:11 {host} kernel: INFO: task python:314 blocked for more than 122 seconds.\n"
     write(tmp_path, {**stacks, "journal.txt": line.encode()})
-    assert ("blocked for more than 122 seconds" in told(verdict_of(tmp_path))) is shown
+    assert ("blocked for more than 122 seconds" in stated(verdict_of(tmp_path))) is shown
 
 
 @pytest.mark.parametrize(("folder", "shown"), [("node-1", True), ("node-2", False)])
 def test_the_same_number_on_another_host_is_another_process(folder: str, shown: bool, tmp_path: Path) -> None:
     stacks = {f"node-1/rank{rank}.json": py_spy(HOST_CODE if rank == 2 else ALL_REDUCE, 312 + rank) for rank in range(4)}
     write(tmp_path, {**stacks, f"{folder}/dmesg.txt": HUNG.format(pid=314).encode()})
-    assert ("blocked for more than 122 seconds" in told(verdict_of(tmp_path))) is shown
+    assert ("blocked for more than 122 seconds" in stated(verdict_of(tmp_path))) is shown
 
 
 def unsampled(folder: Path, lines: str, *, asleep: dict[int, str], issued: frozenset[int] = frozenset()) -> Verdict:

@@ -29,7 +29,7 @@ from tests.recordings.collection import Collection, loose
 from tests.recordings.job import MILLISECOND, SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, Place
 from tests.recordings.scenarios import recorded
-from tests.recordings.verdicts import leaders, told, verdict_of
+from tests.recordings.verdicts import leaders, stated, verdict_of
 from tests.unit.frontier.recorded import synchronous, write
 
 APART = {rank: 3 * rank * SECOND for rank in range(4)}
@@ -80,7 +80,7 @@ def test_on_unknown_hosts_the_late_rank_is_in_each_call_for_the_shortest(tmp_pat
     verdict = two_captures(tmp_path, 400)
     (suspect,) = verdict.suspects
     assert (suspect.ranks, suspect.cause, suspect.confidence) == ((2,), Cause.UNKNOWN, Confidence.SUSPECT)
-    assert "start times were not recorded" in told(verdict)
+    assert "start times were not recorded" in stated(verdict)
 
 
 def test_with_start_times_it_is_likely(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_on_a_host_that_is_short_of_cpu_it_is_a_suspect_and_says_so(tmp_path: Pa
         verdict = diagnose(connection)
     (suspect,) = leaders(verdict)
     assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.SUSPECT)
-    assert "short of CPU" in told(verdict)
+    assert "short of CPU" in stated(verdict)
 
 
 @pytest.mark.parametrize(("late_ms", "fires"), [(40, False), (120, True)], ids=["moments", "more than a second"])
@@ -149,7 +149,7 @@ def test_a_cause_is_named_only_when_it_accounts_for_the_cost(tmp_path: Path) -> 
     found.stacks(2, FORWARD, ALL_REDUCE, FORWARD)
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].cause is Cause.UNKNOWN
-    assert "cause unknown" in told(verdict)
+    assert "cause unknown" in stated(verdict)
     sure = verdict_of(on_one_host(400).write(tmp_path / "sure"))
     assert sure.suspects[0].cause is Cause.COMPUTE_SLOW
 

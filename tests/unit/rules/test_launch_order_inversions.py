@@ -17,7 +17,7 @@ from tests.recordings.collection import loose, whole
 from tests.recordings.group_scenarios import inverted_launches
 from tests.recordings.job import Group, Job
 from tests.recordings.places import ALL_REDUCE
-from tests.recordings.verdicts import blamed, named, told, verdict_of
+from tests.recordings.verdicts import blamed, named, stated, verdict_of
 
 
 def two_groups(world: int = 4, steps: int = 5, backend: str = "nccl") -> tuple[Job, Group, Group]:
@@ -41,7 +41,7 @@ def test_contradicting_orders_of_enqueueing(tmp_path: Path, odd: int) -> None:
     (suspect,) = verdict.suspects
     assert (suspect.ranks, suspect.cause, suspect.confidence) == ((odd,), Cause.DEADLOCK, Confidence.LIKELY)
     assert (suspect.rules, suspect.granularity, suspect.members) == (("FX132",), Granularity.RANK, "each")
-    assert f"rank {odd} never took them in this order before" in told(verdict)
+    assert f"rank {odd} never took them in this order before" in stated(verdict)
 
 
 def test_only_ranks_of_both_communicators_are_named(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_order_that_has_worked_before_is_a_suspicion(tmp_path: Path) -> None:
                 single(job, rank, group, "all_reduce", done=done)
     verdict = verdict_of(loose(job, tmp_path))
     assert not blamed(verdict)
-    assert "had finished before" in told(verdict)
+    assert "had finished before" in stated(verdict)
 
 
 def test_a_host_back_end_has_no_device_to_fill(tmp_path: Path) -> None:

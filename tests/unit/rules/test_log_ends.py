@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import Cause, Confidence
 from tests.recordings.rank_logs import RankLogs, one_behind
-from tests.recordings.verdicts import blamed, named, told, verdict_of
+from tests.recordings.verdicts import blamed, named, stated, verdict_of
 
 
 def torchrun(*failed: tuple[int, int]) -> str:
@@ -27,7 +27,7 @@ def test_the_root_cause_of_torchrun_is_named_and_those_it_ended_are_not(tmp_path
     verdict = verdict_of(tmp_path)
     (first,) = verdict.suspects
     assert (first.ranks, first.cause, first.rules) == ((1,), Cause.PROCESS_DEAD, ("FX101",))
-    assert "saw rank 1 fail first" in told(verdict)
+    assert "saw rank 1 fail first" in stated(verdict)
 
 
 def test_an_exit_that_nothing_explains_is_a_suspicion_and_an_abort_not_even_that(tmp_path: Path) -> None:

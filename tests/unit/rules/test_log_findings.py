@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.rank_logs import WORLD, RankLogs, one_behind
-from tests.recordings.verdicts import blamed, named, told, verdict_of, victims
+from tests.recordings.verdicts import blamed, named, stated, verdict_of, victims
 
 
 def test_the_rank_that_enqueued_less_than_its_peers_is_named(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_the_rank_that_enqueued_less_than_its_peers_is_named(tmp_path: Path) -> 
     assert first.rules == ("FX151",)
     assert verdict.outcome is Outcome.HANG
     assert victims(verdict) == {rank: (3,) for rank in range(WORLD) if rank != 3}
-    assert "ends at work 1579" in told(verdict)
+    assert "ends at work 1579" in stated(verdict)
 
 
 @pytest.mark.parametrize("label", ["", "[default{0}]:", "{0}: "])
@@ -135,7 +135,7 @@ def test_a_rank_without_a_log_is_at_most_a_suspect(tmp_path: Path) -> None:
     del logs.lines[6]
     verdict = verdict_of(logs.write(tmp_path))
     assert (named(verdict), blamed(verdict)) == ({6}, set())
-    assert "no line of its watchdog is here" in told(verdict)
+    assert "no line of its watchdog is here" in stated(verdict)
 
 
 def test_the_empty_place_of_a_group_whose_members_say_nothing_of_it(tmp_path: Path) -> None:

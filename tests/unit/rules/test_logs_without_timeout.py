@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Cause, Confidence, Granularity, Outcome
-from tests.recordings.verdicts import named, told, verdict_of
+from tests.recordings.verdicts import named, stated, verdict_of
 
 STEPS = "".join(f"2026-11-20 05:1{minute}:02 INFO step {minute}0 loss 2.{9 - minute}\n" for minute in range(5))
 WORK = "WorkNCCL(SeqNum=412, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000)"
@@ -37,7 +37,7 @@ def test_the_one_that_did_not_give_up_is_suspected(tmp_path: Path, name: str, ra
         Cause.UNKNOWN,
         Outcome.HANG,
     )
-    assert "rank 2 (its log does not say that it waits there)" in told(verdict)
+    assert "rank 2 (its log does not say that it waits there)" in stated(verdict)
 
 
 def test_an_earlier_attempt_is_not_asked(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_file_of_all_ranks_shows_as_much(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text("".join(lines))
     verdict = verdict_of(tmp_path)
     assert named(verdict) == {5}
-    assert "rank 5 (no line of its watchdog is here)" in told(verdict)
+    assert "rank 5 (no line of its watchdog is here)" in stated(verdict)
 
 
 COMPLETION = (

@@ -68,8 +68,12 @@ def test_nodes_of_which_the_job_says_nothing(tmp_path: Path, table: str, end: st
 )
 def test_the_rank_of_a_lost_host_where_each_rank_states_its_host(tmp_path: Path, form: str) -> None:
     lost = STEPS + "srun: error: Node failure on gx2\n"
-    told = [form.format(rank=rank, host=f"gx{1 + rank // 2}") for rank in range(4)]
-    for name, lines in {"all": told, "some": told[:3], "from 1": [each.replace("ank 0", "ank 4") for each in told]}.items():
+    stated = [form.format(rank=rank, host=f"gx{1 + rank // 2}") for rank in range(4)]
+    for name, lines in {
+        "all": stated,
+        "some": stated[:3],
+        "from 1": [each.replace("ank 0", "ank 4") for each in stated],
+    }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.out").write_text("\n".join(lines) + "\n" + lost)
         assert named(verdict_of(tmp_path / name)) == ({2, 3} if name == "all" else set())

@@ -1,4 +1,4 @@
-"""What stops a collective between hosts, told by logs of another maker than the simulator: each mechanism from both ends."""
+"""What stops a collective between hosts, shown by logs of another maker than the simulator: each mechanism from both ends."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_proxy_that_runs_no_more_is_no_dead_link(shape: Shape, number: int, tm
 
 
 def test_a_proxy_that_only_sends_is_no_certain_link(tmp_path: Path) -> None:
-    """Rank 1 receives from its own host alone: nothing tells whether the way back is dead, or its proxy."""
+    """Rank 1 receives from its own host alone: nothing shows whether the way back is dead, or its proxy."""
     (suspect,) = stopped(lambda: ring(8, 2, 1, 4), "proxy", (1,), tmp_path).suspects
     assert (suspect.ranks, suspect.members, suspect.confidence) == ((1, 2), "one_of", Confidence.LIKELY)
 

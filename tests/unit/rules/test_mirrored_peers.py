@@ -1,4 +1,4 @@
-"""Other ends of queue pairs that only traffic tells: who is named by them, and where traffic tells nothing."""
+"""Other ends of queue pairs that only traffic tells: who is named by them, and where traffic shows nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def suspects(content: dict[str, bytes], folder: Path) -> tuple[Suspect, ...]:
 def test_who_receives_what_another_one_sends_is_at_its_other_end(tmp_path: Path) -> None:
     found = mirrored(files(UNEVEN), tmp_path)
     assert links(found) == {*UNEVEN.links()}
-    assert found.untold == 0
+    assert found.unstated == 0
 
 
 def test_clocks_that_are_apart_are_bound_by_the_traffic(tmp_path: Path) -> None:

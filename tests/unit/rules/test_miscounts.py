@@ -49,7 +49,7 @@ def test_another_order_of_launches_has_as_many_calls(tmp_path: Path) -> None:
 
 
 def test_the_first_step_is_held_against_what_came_before_the_first_call_of_all(tmp_path: Path) -> None:
-    """Numbers count from the start of the job: the one step before tells how many calls are usual."""
+    """Numbers count from the start of the job: the one step before shows how many calls are usual."""
     job = launched(1, {1: (TENSOR, TENSOR, CONTEXT, TENSOR, TENSOR)})
     assert [suspect.ranks for suspect in verdict_of(loose(job, tmp_path)).suspects] == [(1,)]
 

@@ -63,12 +63,12 @@ def test_a_log_that_nobody_copied_names_nobody_else(left: int, tmp_path: Path) -
     assert blamed(verdict_of(tmp_path)) <= {CULPRIT}
 
 
-def test_logs_of_another_run_contradict_the_dumps_and_the_reader_is_told(tmp_path: Path) -> None:
+def test_logs_of_another_run_contradict_the_dumps_and_the_reader_is_stated(tmp_path: Path) -> None:
     loose(hung(), tmp_path)
     verdict = verdict_of(watchdogs(tuple(range(WORLD)), ahead=500).write(tmp_path))
     assert named(verdict) == {CULPRIT}
-    told = [label.reason for label in verdict.labels if label.label == "contradiction"]
-    assert told and all("recorder" in reason and ".log#line=" in reason for reason in told)
+    stated = [label.reason for label in verdict.labels if label.label == "contradiction"]
+    assert stated and all("recorder" in reason and ".log#line=" in reason for reason in stated)
     assert {suspect.confidence for suspect in verdict.suspects} == {Confidence.SUSPECT}
 
 

@@ -47,7 +47,7 @@ def test_traffic_of_others_that_comes_and_goes_shows_over_all_epochs(tmp_path: P
     assert "not in its busiest" in found.evidence[0].statement
 
 
-def test_a_nic_that_only_sends_slowly_cannot_be_told_from_the_receiver(tmp_path: Path) -> None:
+def test_a_nic_that_only_sends_slowly_cannot_be_distinguished_from_the_receiver(tmp_path: Path) -> None:
     found = only(judged(tmp_path, Ring(out={2: 0.5})))
     assert (found.ranks, found.members) == ((2, 4), Members.ONE_OF)
 
@@ -63,7 +63,7 @@ def test_two_neighbouring_hosts_account_for_three_of_four_links(tmp_path: Path) 
 
 
 def test_the_capture_of_the_slow_one_is_not_needed(tmp_path: Path) -> None:
-    """What it sends is told by whoever receives it."""
+    """What it sends is shown by whoever receives it."""
     files = captures(Ring(slow=halved(2), peers=True))
     del files["nodes/n1/nic/mlx5_0.epochs"]
     assert only(diagnose(open_case([write(tmp_path, files)]))).ranks == (2,)

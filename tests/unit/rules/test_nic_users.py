@@ -41,7 +41,7 @@ def test_hosts_of_one_name_have_no_nic_together(monkeypatch: pytest.MonkeyPatch)
     assert not found.shared and not found.by_nic
 
 
-def test_who_is_told_without_an_address_as_well_shares_its_nic_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_stated_without_an_address_as_well_shares_its_nic_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A map of queue pairs that has only one of the two ranks, and no address."""
     found = users(monkeypatch, (A, 0), (A, 1), (("n0", "mlx5_0", ""), 0))
     assert found.shared == {0: (0, 1), 1: (0, 1)}

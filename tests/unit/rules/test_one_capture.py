@@ -1,4 +1,4 @@
-"""One undated set of dumps: what tells the rank that is at fault from those that only share its fate, and a hang from a lag."""
+"""One undated set of dumps: what shows the rank that is at fault from those that only share its fate, and a hang from a lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.collection import loose, pid_of, py_spy, write
 from tests.recordings.job import MILLISECOND, Group, Job
 from tests.recordings.places import HOST_CODE, LOADER_QUEUE, OTHER_CODE, Place
-from tests.recordings.verdicts import leaders, named, told, verdict_of
+from tests.recordings.verdicts import leaders, named, stated, verdict_of
 
 
 def timed(*, begun: Sequence[int], timing: bool = True) -> Job:
@@ -33,7 +33,7 @@ def test_the_device_that_has_not_begun_holds_up_those_that_are_inside(tmp_path: 
         ("FX141",),
         Confidence.LIKELY,
     )
-    assert "that of rank 2 has not begun it" in told(verdict)
+    assert "that of rank 2 has not begun it" in stated(verdict)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_wait_for_the_rank_that_is_always_late_is_no_hang(tmp_path: Path) -> N
     (first,) = leaders(verdict)
     assert verdict.outcome is Outcome.SLOWDOWN
     assert (first.ranks, first.rules, first.confidence) == ((2,), ("FX160",), Confidence.SUSPECT)
-    assert "nothing shows that the job still moves" in told(verdict)
+    assert "nothing shows that the job still moves" in stated(verdict)
 
 
 def test_several_ranks_that_have_not_come_yet_are_not_stuck_all_at_once(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_rank_that_left_a_stack_is_a_member_of_the_group_of_all(tmp_path: Path
 def test_one_of_many_ranks_in_one_file_that_did_not_give_up(
     tmp_path: Path, silent: tuple[int, ...], expected: set[int]
 ) -> None:
-    """Of a rank beyond the last one that is heard nothing tells that it exists."""
+    """Of a rank beyond the last one that is heard nothing shows that it exists."""
     assert named(pasted(tmp_path, "".join(timed_out(rank) for rank in range(64) if rank not in silent))) == expected
 
 

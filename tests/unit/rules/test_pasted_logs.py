@@ -201,7 +201,7 @@ def test_the_table_of_torchrun_in_its_forms(tmp_path: Path) -> None:
         (timed_out(2) + table((2, 1, "05"), root=2), set()),
     ],
 )
-def test_tables_that_tie_and_ranks_that_were_told_to_end(tmp_path: Path, text: str, ranks: set[int]) -> None:
+def test_tables_that_tie_and_ranks_that_were_stated_to_end(tmp_path: Path, text: str, ranks: set[int]) -> None:
     assert named(pasted(tmp_path, text)) == ranks
 
 

@@ -128,8 +128,8 @@ QUOTED = 'Traceback (most recent call last):\n  File "fit.py", line 9, in train_
     ],
     ids=["one", "before who lost it", "one error of all", "alike"],
 )
-def test_tracebacks_that_ray_train_quotes_of_ranks(tmp_path: Path, told: Sequence[tuple[str, str]], right: set[int]) -> None:
-    text = "".join(f"[Rank {ranks} Error Snippet]:\n{QUOTED.format(error)}" for ranks, error in told)
+def test_tracebacks_that_ray_train_quotes_of_ranks(tmp_path: Path, stated: Sequence[tuple[str, str]], right: set[int]) -> None:
+    text = "".join(f"[Rank {ranks} Error Snippet]:\n{QUOTED.format(error)}" for ranks, error in stated)
     assert named(pasted(tmp_path, text)) == right
 
 

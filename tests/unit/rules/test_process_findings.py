@@ -10,7 +10,7 @@ from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.collection import Collection, pid_of, whole
 from tests.recordings.job import SECOND, Job
 from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE, LOADER_QUEUE, TEARDOWN
-from tests.recordings.verdicts import leaders, named, told, verdict_of, victims
+from tests.recordings.verdicts import leaders, named, stated, verdict_of, victims
 
 LOST_PEER = (
     "Traceback (most recent call last):",
@@ -66,7 +66,7 @@ def test_the_exception_that_ended_it_is_the_cause(tmp_path: Path) -> None:
     found.log(2, *OUT_OF_MEMORY)
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].cause is Cause.PYTHON_EXCEPTION
-    assert "CUDA out of memory" in told(verdict)
+    assert "CUDA out of memory" in stated(verdict)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_kill_outweighs_an_exception_in_the_log(tmp_path: Path) -> None:
     found.log(2, *OUT_OF_MEMORY)
     verdict = verdict_of(found.write(tmp_path))
     assert verdict.suspects[0].cause is Cause.PROCESS_DEAD
-    assert "SIGKILL" in told(verdict)
+    assert "SIGKILL" in stated(verdict)
 
 
 def test_the_first_to_die_is_named_and_those_that_lost_it_are_victims(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_out_of_memory_kill_in_the_kernel_log_is_evidence(tmp_path: Path) -> 
         f"[1711.123456] Out of memory: Killed process {pid_of(2)} (python) total-vm:1431024kB, anon-rss:919684kB, "
         "file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:2000kB oom_score_adj:0"
     )
-    assert "OOM killer" in told(verdict_of(found.write(tmp_path)))
+    assert "OOM killer" in stated(verdict_of(found.write(tmp_path)))
 
 
 def test_an_unknown_process_is_not_a_dead_one(tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_a_stopped_process_cannot_answer_and_is_named_without_a_dump(tmp_path: P
     assert verdict.suspects[0].cause is Cause.PROCESS_STOPPED
 
 
-def test_a_tracer_is_told(tmp_path: Path) -> None:
+def test_a_tracer_is_stated(tmp_path: Path) -> None:
     found = whole(stuck(), {2: FORWARD})
     found.samples(2, "t", tracer=31337)
     verdict = verdict_of(found.write(tmp_path))
-    assert "31337" in told(verdict)
+    assert "31337" in stated(verdict)
     assert any("debugger" in step for step in verdict.suspects[0].next_steps)
 
 
@@ -200,7 +200,7 @@ def test_living_processes_rule_death_and_stopping_out(tmp_path: Path) -> None:
     assert {"FX101", "FX102"} <= cleared
 
 
-def test_a_stopped_bystander_that_nobody_waits_for_is_told_apart_from_the_hang(tmp_path: Path) -> None:
+def test_a_stopped_bystander_that_nobody_waits_for_is_distinguished_from_the_hang(tmp_path: Path) -> None:
     """A direct record is reported, but a rank that blocks the others is there too."""
     job = Job(4)
     low, high = job.group((0, 1), "LOW"), job.group((2, 3), "HIGH")

@@ -7,7 +7,7 @@ from pathlib import Path
 from forensics.model import Cause, Verdict
 from tests.recordings.collection import loose
 from tests.recordings.job import MAIN_THREAD, Job
-from tests.recordings.verdicts import leaders, named, told, verdict_of
+from tests.recordings.verdicts import leaders, named, stated, verdict_of
 
 METRIC = ((1,),)
 WRITER, AUTOGRAD = "python 139992000000001", "pt_autograd_0 139992000000002"
@@ -29,7 +29,7 @@ def test_threads_that_share_a_communicator_are_no_fault_of_the_rank_whose_thread
     verdict = crossed(tmp_path, WRITER)
     (first,) = leaders(verdict)
     assert (first.ranks, first.cause, first.rules) == ((0, 1, 2), Cause.COLLECTIVE_MISMATCH, ("FX121",))
-    assert "ranks 1-2 issued all_reduce from one thread, then all_gather from another, from number 31" in told(verdict)
+    assert "ranks 1-2 issued all_reduce from one thread, then all_gather from another, from number 31" in stated(verdict)
 
 
 def test_calls_of_one_thread_have_one_order_and_a_rank_may_have_left_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from forensics.rules.reductions.stacks.tree import apart
 
 
 @pytest.mark.parametrize(
-    ("few", "many", "told"),
+    ("few", "many", "stated"),
     [
         (WaitKind.IO, WaitKind.COLLECTIVE, True),
         (WaitKind.COLLECTIVE, WaitKind.COLLECTIVE, True),
@@ -19,11 +19,11 @@ from forensics.rules.reductions.stacks.tree import apart
         (WaitKind.COLLECTIVE, WaitKind.IO, False),
     ],
 )
-def test_one_that_waits_for_those_who_are_elsewhere_is_no_place_to_begin(few: WaitKind, many: WaitKind, told: bool) -> None:
+def test_one_that_waits_for_those_who_are_elsewhere_is_no_place_to_begin(few: WaitKind, many: WaitKind, stated: bool) -> None:
     tree = (TreeLine(1, (3,), ("one",), few), TreeLine(1, (0, 1, 2), ("three",), many))
     found = apart(tree)
-    assert (found is not None) is told
-    assert not told or (found is not None and found[0].ranks == (3,))
+    assert (found is not None) is stated
+    assert not stated or (found is not None and found[0].ranks == (3,))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ BATON = "FileBaton.wait (file_baton.py:50)"
     ],
     ids=["nobody builds", "one builds", "another lock"],
 )  # fmt: skip
-def test_a_build_that_all_ranks_wait_for(tree: tuple[TreeLine, ...], told: bool) -> None:
+def test_a_build_that_all_ranks_wait_for(tree: tuple[TreeLine, ...], reported: bool) -> None:
     roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in range(3)}, None)
-    assert any("the lock file" in said for said in unproven(roster, tree, ())) is told
+    assert any("the lock file" in said for said in unproven(roster, tree, ())) is reported

@@ -16,7 +16,7 @@ from tests.recordings.group_scenarios import behind_in_ras, communicators
 from tests.recordings.job import SECOND, START_NS, Job
 from tests.recordings.places import LOADER_QUEUE
 from tests.recordings.ras import Comm, Member, as_json, as_text
-from tests.recordings.verdicts import blamed, named, told, verdict_of
+from tests.recordings.verdicts import blamed, named, stated, verdict_of
 
 LATER = "2026-11-20 14:40:31"
 
@@ -44,7 +44,7 @@ def test_the_rank_that_stays_behind_is_named(tmp_path: Path) -> None:
 def test_one_look_is_a_suspicion_with_its_reason(tmp_path: Path) -> None:
     verdict = verdict_of(write(tmp_path, {"ras.json": as_json([world(9, 9, 8, 9)])}))
     assert [(suspect.ranks, suspect.confidence) for suspect in verdict.suspects] == [((2,), Confidence.SUSPECT)]
-    assert "RAS was asked once" in told(verdict)
+    assert "RAS was asked once" in stated(verdict)
 
 
 @pytest.mark.parametrize("second", [(9, 9, 9, 9), (10, 10, 9, 10), (20, 20, 19, 20), (9, 9, 8, 9)])
@@ -84,7 +84,7 @@ def test_the_text_form_does_not_name_who_waits_in_an_unnamed_set(tmp_path: Path)
 def test_the_text_form_of_a_job_with_one_communicator(tmp_path: Path) -> None:
     verdict = asked_twice(tmp_path, [world(9, 9, 8, 9)], form="text")
     assert named(verdict) == {2} and not blamed(verdict)
-    assert "RAS was asked once" in told(verdict)
+    assert "RAS was asked once" in stated(verdict)
 
 
 def test_looks_that_lie_close_together_are_a_suspicion(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_calls_that_are_not_counted_lower_the_confidence(tmp_path: Path) -> None
     pair = Comm(0xB, [Member(i, "10.0.0.1", 100 + r, r) for i, r in enumerate((2, 3))])
     verdict = asked_twice(tmp_path, [world(9, 9, 8, 9), pair])
     assert named(verdict) == {2} and not blamed(verdict)
-    assert "neither point-to-point calls nor captured graphs" in told(verdict)
+    assert "neither point-to-point calls nor captured graphs" in stated(verdict)
 
 
 def test_another_kind_of_collective_is_a_mismatch_and_no_stall(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_lost_process_that_lives_on_its_host_is_not_called_dead(tmp_path: Path
         found.service("nccl.ras", number, f"nccl/ras-{number}.json", content, START_NS + number * 90 * SECOND)
     (suspect,) = verdict_of(found.write(tmp_path)).suspects
     assert (suspect.ranks, suspect.cause) == ((1,), Cause.UNKNOWN)
-    assert "found alive on its host" in told(verdict_of(tmp_path))
+    assert "found alive on its host" in stated(verdict_of(tmp_path))
 
 
 def test_half_of_the_job_lost_accuses_no_rank(tmp_path: Path) -> None:

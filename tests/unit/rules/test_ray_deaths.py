@@ -128,8 +128,8 @@ def test_a_worker_that_went_away_with_its_finished_job(tmp_path: Path, text: str
 
 def snippet(rank: int, *below: str) -> str:
     context = f"  distributed_context=DistributedContext(world_rank={rank}, world_size=4, local_rank=0, node_rank={rank})"
-    told = (f"[Rank {rank} Error Snippet]:", "WorkerStatus(", context, ")", *below)
-    return "".join(f"(TrainController pid=77, ip=10.9.1.2) {line}\n" for line in told)
+    stated = (f"[Rank {rank} Error Snippet]:", "WorkerStatus(", context, ")", *below)
+    return "".join(f"(TrainController pid=77, ip=10.9.1.2) {line}\n" for line in stated)
 
 
 def lost(rank: int) -> str:
@@ -196,8 +196,8 @@ def test_lost_nodes_that_tell_of_no_rank(tmp_path: Path, text: str) -> None:
 
 def test_a_worker_of_verl_whose_end_its_driver_tells(tmp_path: Path) -> None:
     """Only its name says which process of the node it is, behind the label of who prints it."""
-    told = died(940, HOSTS[0]).replace("\tnamespace", "\tname: 07GxnAWorkerDict_0:3\n\tnamespace")
-    front = "".join(f"(TaskRunner pid=61) {line}\n" for line in told.splitlines())
+    stated = died(940, HOSTS[0]).replace("\tnamespace", "\tname: 07GxnAWorkerDict_0:3\n\tnamespace")
+    front = "".join(f"(TaskRunner pid=61) {line}\n" for line in stated.splitlines())
     assert named(pasted(tmp_path, front)) == {3}, "the first node counts from 0"
     assert not named(pasted(tmp_path, front.replace("_0:3", "_1:3"))), "of how many each node has is not told"
     one_node = "(TaskRunner pid=61) {'trainer': {'n_gpus_per_node': 8, 'nnodes': 1}}\n"

@@ -36,7 +36,7 @@ def exchange(job: Job, pipe: Group, rank: int, *, done: bool = True, parts: str 
 @pytest.mark.parametrize("absent", range(4))
 @pytest.mark.parametrize("form", ["pickle", "json"])
 def test_finished_batches_are_not_pending(tmp_path: Path, absent: int, form: str) -> None:
-    """Members of a batch stay scheduled for ever; only its closing entry tells that it is over."""
+    """Members of a batch stay scheduled for ever; only its closing entry shows that it is over."""
     job, _ = stage_pairs()
     for rank in range(4):
         if rank != absent:

@@ -78,7 +78,7 @@ def test_a_gather_of_torch_under_its_own_name_is_one_of_nccl() -> None:
     assert 1 in merged(torch, [(n, "all_gather", 7 * n) for n in range(3, 8)]).positions
 
 
-def test_two_communicators_with_the_same_members_are_not_told_apart() -> None:
+def test_two_communicators_with_the_same_members_are_not_distinguished() -> None:
     groups = (group("0", 0, 9, Family.RECORDER), group("1", 0, 9, Family.RECORDER), group("nccl:a", 1, 9, Family.SHIM))
     assert all(1 not in found.positions for found in unified(case(SAME, SAME), groups)[:2])
 

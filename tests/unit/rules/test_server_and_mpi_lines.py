@@ -89,7 +89,7 @@ def test_a_signal_that_no_peer_sends_ended_its_process(tmp_path: Path, line: str
     assert named(pasted(tmp_path, STEPS + line.format(1) + line.format(0))) == set()
 
 
-def test_processes_of_lines_without_a_rank_are_told_apart() -> None:
+def test_processes_of_lines_without_a_rank_are_distinguished() -> None:
     text = "".join(CAUGHT.format(rank).partition(":")[2] for rank in range(2))
     found = read(text.encode(), "job.log").rows("log_events")
     assert [(row["host"], row["rank"], row["subject"]) for row in found] == [("node4", None, "SIGSEGV")] * 2

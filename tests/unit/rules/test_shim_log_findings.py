@@ -74,7 +74,7 @@ def log(
 
 @pytest.mark.parametrize(("stuck_s", "still"), [(60, True), (1, False)])
 def test_a_wait_stands_still_when_its_chunks_do(stuck_s: int, still: bool) -> None:
-    """The log of a process that lives tells how long nothing happened; an operation whose chunks move is a long one."""
+    """The log of a process that lives shows how long nothing happened; an operation whose chunks move is a long one."""
     with open_case([SCENARIOS / "chunk-not-delivered" / "bundle.tar.zst"]) as case:
         case.execute("DELETE FROM stacks; UPDATE sources SET captured_ns = NULL, modified_ns = NULL")
         case.execute(f"UPDATE chunk_states SET stuck_ns = least(stuck_ns, {stuck_s * SECOND})")
@@ -225,7 +225,7 @@ def test_a_process_that_ended_in_order_while_others_wait_is_named(tmp_path: Path
     assert (first.ranks, first.rules[0]) == ((1,), "FX146")
 
 
-def test_what_nobody_told_of_completion_is_not_claimed() -> None:
+def test_what_nobody_stated_of_completion_is_not_claimed() -> None:
     verdict = diagnose(open_case([SCENARIOS / "behind-in-shim-logs/bundle.tar.zst"]))
     assert verdict.suspects[0].ranks == (1,)
     assert "finished" not in " ".join(line.statement for line in verdict.suspects[0].evidence)
@@ -252,7 +252,7 @@ def test_a_log_that_nobody_fetched_accuses_nobody_else(scenario: str, truth: set
 
 
 def test_a_communicator_with_an_unknown_member_is_left_out(tmp_path: Path) -> None:
-    """Two of four places are known and the group is smaller than the job: who is missing cannot be told."""
+    """Two of four places are known and the group is smaller than the job: who is missing cannot be known."""
     found = logs_alone(members("behind-in-shim-logs"), {0, 2})
     connection = case_of(found, tmp_path)
     connection.execute("UPDATE communicator_states SET size = 3 WHERE size = 4")
@@ -263,7 +263,7 @@ def test_a_communicator_with_an_unknown_member_is_left_out(tmp_path: Path) -> No
 
 
 def test_members_of_a_group_of_which_one_left_nothing_keep_their_places(tmp_path: Path) -> None:
-    """Peers are told by place: numbered anew, those behind the missing one would stand in for each other."""
+    """Peers are shown by place: numbered anew, those behind the missing one would stand in for each other."""
     connection = case_of(logs_alone(members("behind-in-shim-logs"), {0, 2, 3}), tmp_path)
     connection.execute("UPDATE communicator_states SET size = 5 WHERE size = 4")
     connection.execute("DELETE FROM communicators")
@@ -304,7 +304,7 @@ INSIDE_A_HOST = (
     QUALIFY row_number() OVER (PARTITION BY rank, n ORDER BY entered_ns) = 1
     """,
 )
-"""Ranks 2 and 3 made three reductions of their host, and no log tells whether these are complete."""
+"""Ranks 2 and 3 made three reductions of their host, and no log shows whether these are complete."""
 OTHER = "UPDATE operations SET {what} WHERE communicator = 'nccl:inside' AND op_id = 2 AND rank = 3"
 
 

@@ -30,7 +30,7 @@ def test_absence_says_less_where_a_dump_was_not_to_be_expected(backend: str, con
     assert any("leaves none" in doubt for doubt in doubts) is (backend == "nccl2")
 
 
-def test_silent_ranks_of_one_host_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_silent_ranks_of_one_host_cannot_be_distinguished(tmp_path: Path) -> None:
     job = Job(6)
     job.steps(10)
     job.hang({2, 3})

@@ -1,4 +1,4 @@
-"""Hosts of which nearly all NICs lack rate with every peer, told from single NICs, single directions, and chance."""
+"""Hosts of which nearly all NICs lack rate with every peer, distinguished from single NICs, single directions, and chance."""
 
 from __future__ import annotations
 

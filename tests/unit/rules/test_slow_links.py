@@ -99,7 +99,7 @@ def test_an_echo_on_the_way_back_does_not_clear_it() -> None:
     assert blame.ranks == (5,) and (21, 5) in blame.links
 
 
-def test_independent_faults_are_told_apart() -> None:
+def test_independent_faults_are_distinguished() -> None:
     found = blamed({(0, 1): 0.2, (0, 2): 0.2, (6, 7): 0.1, (5, 7): 0.1}, [(0, 1), (6, 7)], [], NicUsers())
     assert [blame.ranks for blame in found] == [(0,), (7,)]
 
@@ -196,8 +196,8 @@ def test_where_work_requests_say_the_same_less_than_half_of_the_rate_counts(
 ) -> None:
     ring(connection, 4, 10, lambda s, r, step: (10.0, 0.1, 1.6, 50.0, 0.2) if s == 2 else (10.0, 0.1, 1.0, 50.0, 0.2))
     channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
-    told = () if slowdown is None else (PairRate(2, 3, "n/1", "n", 1, 99, 1e9, slowdown * 1e9, 3, 0.0, 0.0, "2.frx"),)
-    assert ((2, 3) in Slowness(channels=channels, pairs=told).slow_links(least_share=0.0)) is is_slow
+    stated = () if slowdown is None else (PairRate(2, 3, "n/1", "n", 1, 99, 1e9, slowdown * 1e9, 3, 0.0, 0.0, "2.frx"),)
+    assert ((2, 3) in Slowness(channels=channels, pairs=stated).slow_links(least_share=0.0)) is is_slow
 
 
 def test_gaps_between_polls_are_those_of_few_ranks(connection: DuckDBPyConnection) -> None:

@@ -68,7 +68,7 @@ def test_links_along_one_rail_tell_no_rail() -> None:
     ],
     ids=["one is", "not seen to be", "both are"],
 )
-def test_an_end_without_a_sound_link_is_told_from_one_with_a_sound_one(
+def test_an_end_without_a_sound_link_is_distinguished_from_one_with_a_sound_one(
     sound: Sequence[Link], ends: list[tuple[tuple[int, ...], bool]]
 ) -> None:
     """Two neighbours of a ring of four are slow: the link from one of them to the next rank is no fault of that."""

@@ -86,7 +86,7 @@ def test_a_call_that_recurs_in_bursts(slower_from: int, pace: Pace, tmp_path: Pa
 
 @pytest.mark.slow
 def test_calls_of_a_burst_are_alike_and_tell_no_speed(tmp_path: Path) -> None:
-    """Bursts of uneven size: the time of a step passes between them, and nothing tells how many calls one has."""
+    """Bursts of uneven size: the time of a step passes between them, and nothing shows how many calls one has."""
     sizes = np.random.default_rng(2).integers(8, 40, 12)
     ends = set(np.cumsum(sizes).tolist())
     found = of_job(tmp_path, lambda step: 900 if step in ends else 1, steps=int(sizes.sum()))
@@ -125,9 +125,9 @@ def drawn(steps: int, runs: int = 1, factor: float = 1.0, seed: int = 0) -> Floa
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_in_most_records_the_middle_changed_by_less_than_is_said(factor: float) -> None:
-    """Of equal chance records, one in twenty to forty may be told wrongly."""
-    told = [most_factor(drawn(50, seed=seed), drawn(50, factor=factor, seed=seed + 1000)) for seed in range(200)]
-    assert np.mean(np.array(told) >= factor) >= 0.93
+    """Of equal chance records, one in twenty to forty may be stated wrongly."""
+    stated = [most_factor(drawn(50, seed=seed), drawn(50, factor=factor, seed=seed + 1000)) for seed in range(200)]
+    assert np.mean(np.array(stated) >= factor) >= 0.93
 
 
 def test_steps_that_are_alike_in_runs_and_few_ones_tell_less() -> None:

@@ -95,11 +95,11 @@ def shorter(rank: int, step: int) -> dict[str, float]:
     ids=["late in forward", "three ranks", "a pipeline that fills", "one with less to do"],
 )
 def test_who_is_awaited_in_the_backward_pass(tmp_path: Path, times: Times, ranks: int, right: set[int], whole: bool) -> None:
-    def told(rank: int, step: int) -> dict[str, float]:
+    def stated(rank: int, step: int) -> dict[str, float]:
         own = times(rank, step)
         return own | ({"step_time": sum(own.values()) + 0.01} if whole else {})
 
-    assert named(judged(tmp_path, lines(told, ranks=ranks))) == right
+    assert named(judged(tmp_path, lines(stated, ranks=ranks))) == right
 
 
 def test_a_table_of_ranks(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_compute_of_both_passes_beside_the_wait(tmp_path: Path, shuffle: bool, e
     assert named(verdict) == expected
 
 
-def test_a_short_rank_and_no_unit_where_both_passes_are_told(tmp_path: Path) -> None:
+def test_a_short_rank_and_no_unit_where_both_passes_are_stated(tmp_path: Path) -> None:
     text = "".join(
         f"15:00:{step:02} r{rank} it{200 + step} data {2.8 if rank == 3 else 0.01:.3f} fwd 0.401 bwd 0.711 sync "
         f"{0.04 if rank == 3 else 2.83:.3f}\n"

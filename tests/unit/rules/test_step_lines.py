@@ -58,7 +58,7 @@ def deepspeed(lengths: Sequence[float]) -> str:
 
 
 def reports(lengths: Sequence[float], dated: bool = True, begin: datetime = START) -> str:
-    """transformers without bars: an epoch and no step; only what stands in front tells a time."""
+    """transformers without bars: an epoch and no step; only what stands in front shows a time."""
     lines, now = [], begin
     for index, length in enumerate(lengths):
         now += timedelta(seconds=10 * length)

@@ -15,7 +15,7 @@ from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import GRADIENT_HOOK, HOST_CODE, LIB, LOADER_QUEUE, SITE, Place
-from tests.recordings.verdicts import told, verdict_of
+from tests.recordings.verdicts import stated, verdict_of
 
 BEHIND = 2
 OTHER = 5123
@@ -128,7 +128,7 @@ def test_a_file_lock_is_named(tmp_path: Path, place: Place) -> None:
 def test_a_file_lock_of_the_loader_is_the_loaders_and_still_named(tmp_path: Path) -> None:
     reader: Place = (("Cache.__getitem__", "/srv/job/cache.py", 24), *LOADER_QUEUE[3:])
     verdict = diagnosed(tmp_path, reader, FILE_LOCK)
-    assert verdict.suspects[0].rules[0] == "FX110" and "(file lock)" in told(verdict)
+    assert verdict.suspects[0].rules[0] == "FX110" and "(file lock)" in stated(verdict)
 
 
 def test_a_thread_below_the_autograd_engine_holds_no_interpreter_lock(tmp_path: Path) -> None:

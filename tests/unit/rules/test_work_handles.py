@@ -58,7 +58,7 @@ def test_the_rank_that_reads_elsewhere_is_whom_all_handles_wait_for(tmp_path: Pa
     assert named(seen(tmp_path, dict.fromkeys((0, 2, 3), (EXCHANGE, HANDLE)) | {1: (HOST_CODE, SOCKET)})) == {1}
 
 
-def test_where_all_wait_for_handles_nobody_is_told_from_the_rest(tmp_path: Path) -> None:
+def test_where_all_wait_for_handles_nobody_is_distinguished_from_the_rest(tmp_path: Path) -> None:
     verdict = seen(tmp_path, dict.fromkeys(range(4), (EXCHANGE, HANDLE)))
     assert verdict.outcome is Outcome.HANG
     assert [(each.ranks, each.members, each.cause) for each in verdict.suspects] == [
@@ -67,7 +67,7 @@ def test_where_all_wait_for_handles_nobody_is_told_from_the_rest(tmp_path: Path)
 
 
 def test_a_message_left_out_behind_a_chain_is_of_one_of_all(tmp_path: Path) -> None:
-    """Two of four stages are past the exchange, in a recorded collective: nothing tells which pair has the two ends."""
+    """Two of four stages are past the exchange, in a recorded collective: nothing shows which pair has the two ends."""
     job = Job(4)
     job.steps(8)
     job.hang({0, 1})

@@ -96,7 +96,7 @@ def test_a_bundle_is_as_whole_as_before(forensics: Command, bundle: Path, tmp_pa
     assert set(errors(tmp_path / "shared.tar")) <= set(errors(bundle))
 
 
-def test_a_changed_verdict_is_told(forensics: Command, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_verdict_is_stated(forensics: Command, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forensics.report.equality.differing_keys", lambda before, after, names: ["suspects"])
     answer = forensics("redact", bundle, "-o", tmp_path / "shared.tar", "--check")
     assert answer.code == 5 and "the verdict changed: suspects" in answer.err

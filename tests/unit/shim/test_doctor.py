@@ -52,7 +52,7 @@ def test_a_library_that_cannot_be_preloaded_says_what_the_loader_says(monkeypatc
     assert check.health is Health.MISSING and "cannot be preloaded" in check.reason
 
 
-def test_a_process_without_the_collector_is_told_how_to_start(proc: FakeProc) -> None:
+def test_a_process_without_the_collector_is_stated_how_to_start(proc: FakeProc) -> None:
     checks = process(proc, {})
     assert checks["collector"].health is Health.MISSING and "shim run" in checks["collector"].advice
     assert checks["LD_PRELOAD"].health is Health.WARN

@@ -15,7 +15,7 @@ SERVER = "worker_main"
 
 
 @pytest.mark.parametrize(
-    ("torch", "has_nccl", "told", "untold"),
+    ("torch", "has_nccl", "stated", "unstated"),
     [
         ("2.7.0+cu126", True, PIPE, SERVER),
         ("2.3.1", True, PIPE, SERVER),
@@ -27,10 +27,10 @@ SERVER = "worker_main"
         (None, False, SERVER, PIPE),
     ],
 )
-def test_by_back_end_and_version(torch: str | None, has_nccl: bool, told: str, untold: str) -> None:
+def test_by_back_end_and_version(torch: str | None, has_nccl: bool, stated: str, unstated: str) -> None:
     check = live_dumps({}, torch, has_nccl)
     assert check.health is Health.WARN
-    assert told in check.advice and untold not in check.advice
+    assert stated in check.advice and unstated not in check.advice
 
 
 def test_what_is_switched_on_needs_no_advice() -> None:

@@ -88,8 +88,8 @@ def assert_silent(found: dict[str, bytes], name: str) -> None:
         name.replace("-", "_").encode(),
     )
     secret = re.compile(b"|".join(words if name != "none" else words[:1]))
-    told = {path for path, content in found.items() if secret.search(unpacked(path, content))}
-    assert not told
+    stated = {path for path, content in found.items() if secret.search(unpacked(path, content))}
+    assert not stated
     assert not [path for path in found if secret.search(path.encode())]
 
 
@@ -186,8 +186,8 @@ def test_durations_are_those_between_the_events_of_what_the_watchdog_retired(hun
         if op.kind in ("collective", "send", "recv") and np.isfinite(column.issued[n])
     ][-len(entries) :]
     assert all(("duration_ms" in entry) == entry["retired"] for entry in entries)
-    told = [(entry["duration_ms"], real) for entry, real in zip(entries, took, strict=True) if entry["retired"]]
-    assert len(told) > 100 and all(said == pytest.approx(real, rel=1e-5) for said, real in told)
+    stated = [(entry["duration_ms"], real) for entry, real in zip(entries, took, strict=True) if entry["retired"]]
+    assert len(stated) > 100 and all(said == pytest.approx(real, rel=1e-5) for said, real in stated)
 
 
 def test_losses_are_what_was_asked_for(hung: Simulation, tmp_path: Path) -> None:

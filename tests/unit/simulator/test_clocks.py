@@ -85,9 +85,9 @@ def test_stage_times_go_on_over_a_jump_and_are_off_by_it_afterwards() -> None:
     begins = [
         struct.unpack_from("<q", content, stage_layout.SLOTS_OFFSET + number * slot_bytes + 16)[0] for number in range(count)
     ]
-    told = np.array(begins) - monotonic + realtime
+    stated = np.array(begins) - monotonic + realtime
     real = [made.places.wall_of(RANK, float(made.run.begins[number, RANK])) for number in range(len(begins))]
-    off = np.array(real) - told
+    off = np.array(real) - stated
     assert off[:5] == pytest.approx(0, abs=20)
     assert count == 6 and off[5:] == pytest.approx(JUMP_NS, abs=20)
 
@@ -104,9 +104,9 @@ def test_a_trace_over_a_jump_is_stretched_as_torch_stretches_it() -> None:
     content = next(content for path, content in found if path.startswith(f"ranks/{RANK}/traces/"))
     steps = [event for event in json.loads(gzip.decompress(content))["traceEvents"] if event["name"].startswith("ProfilerStep")]
     real = (made.run.ends[3:6, RANK] - made.run.begins[3:6, RANK]) / 1e3
-    told = np.array([event["dur"] for event in steps if event["cat"] == "user_annotation"])
-    assert told / real == pytest.approx(told[0] / real[0], rel=1e-3)
-    assert told.sum() - real.sum() == pytest.approx(JUMP_NS / 1e3, rel=0.15)
+    stated = np.array([event["dur"] for event in steps if event["cat"] == "user_annotation"])
+    assert stated / real == pytest.approx(stated[0] / real[0], rel=1e-3)
+    assert stated.sum() - real.sum() == pytest.approx(JUMP_NS / 1e3, rel=0.15)
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ def test_calls_of_the_two_ends_of_a_message_have_the_same_number(name: str) -> N
             ends = (rank, row["peer"]) if row["kind"] == "send" else (row["peer"], rank)
             (sent if row["kind"] == "send" else got).add((*ends, row["pair_number"], row["bytes"]))
         flows = {(row["sequence"], row["peer"], row["direction"]) for row in found.rows("flows")}
-        told = {(row["sequence"], row["peer"], row["kind"]) for row in found.rows("operations")}
-        assert flows and flows <= told
+        stated = {(row["sequence"], row["peer"], row["kind"]) for row in found.rows("operations")}
+        assert flows and flows <= stated
     assert sent and len(sent ^ got) <= 16
 
 

@@ -83,13 +83,13 @@ def test_recorders_have_the_sums_of_the_calls_of_shim_logs(fault: str) -> None:
     made, (*_, sums) = case(fault), in_shim_logs(fault)
     for rank, (_, dump) in enumerate(flight_recorder(made.run, made.places, made.capture_ns, options_of(made))):
         entries = pickle.load(io.BytesIO(dump))["entries"]  # noqa: S301
-        told = [
+        stated = [
             tuple(2 * int(np.prod(entry[sizes][0])) for sizes in ("input_sizes", "output_sizes"))
             for entry in entries if entry["profiling_name"] == "nccl:all_to_all"
         ]  # fmt: skip
-        count = min(len(told), len(sums[rank]))
-        assert count > 4 and told[-count:] == sums[rank][-count:]
-        assert len({given for given, _ in told}) > 2 and len({taken for _, taken in told}) > 2
+        count = min(len(stated), len(sums[rank]))
+        assert count > 4 and stated[-count:] == sums[rank][-count:]
+        assert len({given for given, _ in stated}) > 2 and len({taken for _, taken in stated}) > 2
 
 
 @pytest.mark.parametrize("fault", FAULTS[:2])

@@ -159,7 +159,7 @@ def test_sources_decide_what_a_verdict_has_to_say(fault: str, sources: set[str],
     assert (found["microbatch"], found["mechanism"]) == (microbatch, mechanism)
 
 
-def test_the_only_microbatch_of_an_iteration_need_not_be_told() -> None:
+def test_the_only_microbatch_of_an_iteration_need_not_be_stated() -> None:
     made = simulate(changed(DENSE, ["microbatches=1"]), [parse("host-hang@rank3/forward")], 2, iterations=4)
     assert truth(made, Losses())["faults"][0]["determinable"]["microbatch"] is False
 

@@ -19,7 +19,7 @@ from forensics.fixtures.simulator.code_bases import BASES
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.writers.interface import Options
-from forensics.fixtures.simulator.writers.launch import told
+from forensics.fixtures.simulator.writers.launch import stated
 from tests.unit.simulator.small_jobs import DENSE
 
 
@@ -31,7 +31,7 @@ def made() -> Simulation:
 def with_settings(made: Simulation, style: str, wanted: str) -> dict[str, bytes]:
     """Members of the first seed whose settings are of this sort."""
     usual = bundle.options_of(made, style=style)
-    options = next(one for seed in range(99) if told(one := replace(usual, seed=seed)) == wanted)
+    options = next(one for seed in range(99) if stated(one := replace(usual, seed=seed)) == wanted)
     kept = losses.drawn(DENSE.parallel.world, np.random.default_rng(1), only=("processes", "logs"))
     return dict(bundle.members(made, options, kept))
 
@@ -43,7 +43,7 @@ def command(found: dict[str, bytes], rank: int = 3) -> list[str]:
 
 def test_two_thirds_are_right_and_the_others_absent_or_wrong() -> None:
     code = draw_code(np.random.default_rng(1))
-    counts = Counter(told(Options(seed, code)) for seed in range(600))
+    counts = Counter(stated(Options(seed, code)) for seed in range(600))
     assert 360 < counts["right"] < 440 and 70 < counts["absent"] < 130 and 70 < counts["wrong"] < 130
 
 

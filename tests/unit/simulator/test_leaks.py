@@ -1,4 +1,4 @@
-"""Nothing but what the hardware and the program would show tells who is at fault: sizes, counts, names and orders are chance.
+"""Nothing but what the hardware and the program would show shows who is at fault: sizes, counts, names and orders are chance.
 
 Physical evidence is left out by choosing faults whose culprit leaves what all others leave: a host that stands still, and one
 that is slow. Of a dead rank, or of one with an exception, files are missing or longer for good reasons.

@@ -82,8 +82,8 @@ def test_the_mechanism_of_the_truth_is_what_the_stages_of_stuck_flows_show(fault
     states = {
         state for transfer in transfers(network, made.stall_ns - 1.0, end) for state in stuck_states(transfer.slices, rank)
     }
-    (told,) = truth(made, Losses())["faults"]
-    assert states == {told["mechanism"]["state"]}
+    (stated,) = truth(made, Losses())["faults"]
+    assert states == {stated["mechanism"]["state"]}
 
 
 def test_a_receiver_that_never_asks_leaves_its_message_filled_and_not_transmitted() -> None:

@@ -17,7 +17,7 @@ from forensics.fixtures.simulator.job import LONGEST
 from forensics.fixtures.simulator.program import program
 from forensics.fixtures.simulator.simulation import simulate
 from forensics.fixtures.simulator.writers.flight_recorder import flight_recorder
-from forensics.fixtures.simulator.writers.launch import command_line, printed, told
+from forensics.fixtures.simulator.writers.launch import command_line, printed, stated
 from forensics.model import Outcome
 from tests.recordings.verdicts import verdict_of
 from tests.unit.simulator.small_jobs import DENSE, quiet, run_with
@@ -49,7 +49,7 @@ def test_the_run_of_such_a_job_lies_where_its_batch_grows() -> None:
 def test_megatrons_arguments_say_how_the_batch_grows() -> None:
     made = simulate(GROWING, [parse("none")], 5, iterations=4)
     usual = bundle.options_of(made, style="megatron")
-    options = next(one for seed in range(99) if told(one := replace(usual, seed=seed)) == "right")
+    options = next(one for seed in range(99) if stated(one := replace(usual, seed=seed)) == "right")
     assert "--rampup-batch-size 12 4 72" in " ".join(command_line(GROWING, options))
     assert any(line.endswith("['12', '4', '72']") for line in printed(GROWING, 0, options) if "rampup_batch_size" in line)
     assert "--rampup-batch-size" not in command_line(DENSE, options)

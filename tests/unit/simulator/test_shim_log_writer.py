@@ -56,7 +56,7 @@ def test_members_of_a_communicator_agree_on_its_calls() -> None:
         for row in found.rows("operations"):
             if not row["is_p2p"]:
                 calls[row["communicator"], row["sequence"]].add((row["kind"], row["count"], row["dtype"]))
-    assert calls and all(len(told) == 1 for told in calls.values())
+    assert calls and all(len(stated) == 1 for stated in calls.values())
 
 
 def test_a_send_has_a_receive_with_its_number() -> None:
@@ -146,7 +146,7 @@ def test_times_are_those_of_the_host_clock() -> None:
         assert max(entered) <= made.places.wall_of(rank, made.capture_ns) + 1_000
 
 
-def test_a_rank_with_a_program_of_its_own_is_told_as_it_is() -> None:
+def test_a_rank_with_a_program_of_its_own_is_stated_as_it_is() -> None:
     found = logs("skipped-collective@rank4")
     assert all(each.problems == [] for each in found.values())
     assert len(found) == JOB.parallel.world

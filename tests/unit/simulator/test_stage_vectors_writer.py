@@ -146,7 +146,7 @@ def test_a_killed_process_loses_what_its_thread_had_not_written() -> None:
         assert rank == 6 or written == np.isfinite(ended).sum()
 
 
-def test_a_rank_with_a_program_of_its_own_is_told_apart() -> None:
+def test_a_rank_with_a_program_of_its_own_is_distinguished() -> None:
     made = run(DENSE, "extra-collective@rank3", iterations=4)
     recording = next(recording for recording in made.run.recordings if recording.own)
     usual, own = programs(recording)

@@ -80,7 +80,7 @@ def test_every_course_is_drawn_where_none_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", COURSES)
-def test_a_course_begins_when_it_is_told_to(name: str) -> None:
+def test_a_course_begins_when_it_is_stated_to(name: str) -> None:
     course = draw_course(name, 5 * S, 40 * S, np.random.default_rng(1))
     assert not course.holds(4.9 * S) or name == "before"
     assert course.holds(5.3 * S)

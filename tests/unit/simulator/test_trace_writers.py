@@ -138,9 +138,9 @@ def test_kineto_links_kernels_to_launches_and_these_to_operators(healthy: Simula
         launch, operator = launches[event["args"]["correlation"]], operators[event["args"]["External id"]]
         assert operator["ts"] <= launch["ts"] and launch["ts"] + launch["dur"] <= operator["ts"] + operator["dur"]
         assert launch["ts"] < event["ts"]
-        told = event["args"].get("Collective name")
-        assert told == operator["args"].get("Collective name")
-        assert event["name"].startswith("ncclDevKernel") == (told is not None)
+        stated = event["args"].get("Collective name")
+        assert stated == operator["args"].get("Collective name")
+        assert event["name"].startswith("ncclDevKernel") == (stated is not None)
     annotated = {e["args"]["External id"] for e in events if e.get("cat") == "user_annotation"}
     assert {e["args"]["External id"] for e in events if e.get("cat") == "gpu_user_annotation"} <= annotated
 
@@ -220,8 +220,8 @@ def test_nsight_kernels_end_when_those_of_the_run_do(hung: Simulation) -> None:
     ((epoch,),) = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchall()
     ends = connection.execute('SELECT "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
     first = len(hung.run.begins) - 3
-    told = np.array(sorted(epoch + end for (end,) in ends))
-    assert np.abs(told - np.array(ended(hung, first, hung.capture_ns))).max() <= 2
+    stated = np.array(sorted(epoch + end for (end,) in ends))
+    assert np.abs(stated - np.array(ended(hung, first, hung.capture_ns))).max() <= 2
     launched = connection.execute(
         "SELECT count(*), min(k.start - r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
         "ON k.correlationId = r.correlationId AND k.globalPid >> 24 = r.globalTid >> 24"

@@ -43,7 +43,7 @@ def test_a_delay_that_is_taken_away_leaves_no_trace() -> None:
     # The paper's tolerance for the step time to have come back.
     assert abs(after.step_ms - before.step_ms) < 8.63
     assert abs(after.share("callbacks") - before.share("callbacks")) < 0.005
-    # All ranks leave the barrier together: the stage can be told where its begin is seen, the rank cannot.
+    # All ranks leave the barrier together: the stage can be stated where its begin is seen, the rank cannot.
     assert [one.named for one in (before, during, after, begun)] == ["nobody", "nobody", "nobody", "stage"]
 
 

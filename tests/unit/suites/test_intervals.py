@@ -12,7 +12,7 @@ def test_intervals_are_those_of_wilson() -> None:
     assert wilson(45, 50) == pytest.approx((0.7864, 0.9565), abs=1e-4)
 
 
-def test_a_share_is_told_with_its_interval() -> None:
+def test_a_share_is_stated_with_its_interval() -> None:
     assert share(47, 50) == "47 of 50 (84-98 %)"
     assert with_interval(1, 2) == {"count": 1, "of": 2, "share": 0.5, "interval": list(wilson(1, 2))}
 

@@ -50,7 +50,7 @@ def _ask(monkeypatch: pytest.MonkeyPatch, *, fails_at: int | None = None) -> lis
 def _sit(path: Path | None, cases: int, *, in_field: bool = False) -> tuple[str, list[tuple[int, int]]]:
     seen: list[tuple[int, int]] = []
     with opened(path, in_field=in_field) as rows:
-        found = exam.run(exam.listed([HANG], 7, [cases]), rows, WHERE, lambda *told: seen.append(told), in_field=in_field)
+        found = exam.run(exam.listed([HANG], 7, [cases]), rows, WHERE, lambda *stated: seen.append(stated), in_field=in_field)
         return tables.text(found), seen
 
 
@@ -127,7 +127,7 @@ def test_two_exams_do_not_write_to_one_file(tmp_path: Path) -> None:
         pass
 
 
-def test_a_line_that_is_no_row_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_line_that_is_no_row_is_stated_and_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "exam.jsonl"
     with opened(path, in_field=False) as rows:
         rows.add(_row(0))

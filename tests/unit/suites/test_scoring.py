@@ -118,8 +118,8 @@ def test_one_of_more_than_two_ranks_is_exact_only_where_nothing_tells_them_apart
     wide = mark(verdict("slowdown", suspect(0, 1, 2, members="one_of", cause="unknown")), host)
     assert (wide.score, wide.location, wide.narrow) == (Score.PARTIAL, Score.EXACT, False)
     group = truth("hang", fault(5, group=(4, 5, 6)))
-    told = mark(verdict("hang", suspect(4, 5, 6, members="one_of")), group)
-    assert (told.score, told.narrow) == (Score.EXACT, True)
+    stated = mark(verdict("hang", suspect(4, 5, 6, members="one_of")), group)
+    assert (stated.score, stated.narrow) == (Score.EXACT, True)
     each = mark(verdict("slowdown", suspect(0, 1, 2, cause="unknown")), host)
     assert (each.score, each.narrow) == (Score.EXACT, None)
 

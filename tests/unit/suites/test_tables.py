@@ -115,9 +115,9 @@ def test_figures_with_stage_stand_beside_those_of_ranks() -> None:
     assert (overview["F1"], overview["F1 with stage"]) == ("0.57", "0.29")
 
 
-def test_what_is_not_said_is_told_apart_from_what_is_not_right() -> None:
-    told = ("microbatch", "mechanism")
-    true = truth("hang", fault(5, tells=told, mechanism={"state": "not_delivered", "side": "local"}))
+def test_what_is_not_said_is_distinguished_from_what_is_not_right() -> None:
+    stated = ("microbatch", "mechanism")
+    true = truth("hang", fault(5, tells=stated, mechanism={"state": "not_delivered", "side": "local"}))
     silent = row(0, verdict("hang", suspect(5, stage="data")), true)
     assert figures.reason(silent) == "stage not right, microbatch and mechanism not said"
     other = row(0, verdict("hang", suspect(5, microbatch=2, mechanism={"state": "slow_flow", "side": "local"})), true)

@@ -10,13 +10,13 @@ from forensics.watch.rhythm import NOTHING, Limits, Reading
 from forensics.watch.trigger import Alarm
 
 Look = Callable[[float], Reading | int | None]
-"""What a look at a rank gives at a time: a reading, a number of completed operations, or nothing."""
+"""What a reading of a rank gives at a time: a reading, a number of completed operations, or nothing."""
 LIMITS = Limits(stuck_s=60.0, window_s=60.0, first_s=900.0)
 
 
 @dataclass
 class MadeWorld:
-    """Ranks that live and complete operations as told; a collection takes 20 s, and the user asks to end at `until_s`."""
+    """Ranks that live and complete operations as stated; a collection takes 20 s, and the user asks to end at `until_s`."""
 
     ranks: Mapping[int, Look]
     until_s: float = 10_000.0
@@ -44,7 +44,7 @@ class MadeWorld:
     def living(self, job: Job) -> frozenset[int]:
         return frozenset(rank for rank in job.processes if self._lives(rank))
 
-    def look(self, ranks: tuple[int, ...]) -> list[Reading]:
+    def read(self, ranks: tuple[int, ...]) -> list[Reading]:
         return [self._reading(rank, self.ranks[rank](self.clock_s)) for rank in ranks]
 
     def collect(self, job: Job, found: Alarm) -> tuple[Event, bool]:
@@ -81,5 +81,5 @@ def changing(per_s: float, from_s: float, then_per_s: float) -> Look:
 
 
 def stack_of(rank: int, until_s: float) -> Look:
-    """Another stack at each look, up to a time."""
+    """Another stack at each reading, up to a time."""
     return lambda at_s: Reading(rank, at_s, "stack", stack=f"main:{min(at_s, until_s):.0f}")

@@ -51,8 +51,8 @@ def test_a_job_starts_without_the_tool_and_without_a_folder(stand_in: dict[str, 
 def test_the_epilog_collects_of_jobs_that_did_not_end_well(
     code: str | None, collects: bool, stand_in: dict[str, str], tmp_path: Path
 ) -> None:
-    told = {} if code is None else {"SLURM_JOB_EXIT_CODE": code}
-    assert run("slurm-epilog.sh", SLURM_JOB_ID="42", **stand_in, **told).returncode == 0
+    stated = {} if code is None else {"SLURM_JOB_EXIT_CODE": code}
+    assert run("slurm-epilog.sh", SLURM_JOB_ID="42", **stand_in, **stated).returncode == 0
     assert (tmp_path / "called").exists() == collects
     if collects:
         called = (tmp_path / "called").read_text()

@@ -47,7 +47,7 @@ def test_a_longer_standstill_is_collected_again_up_to_the_cap() -> None:
     assert made == ["bundle", "bundle", "no_bundle", "no_bundle"]
 
 
-def test_half_the_throughput_is_a_slowdown_and_is_told_once() -> None:
+def test_half_the_throughput_is_a_slowdown_and_is_stated_once() -> None:
     ((kind, at_s),) = MadeWorld({0: changing(10.0, 1200, 4.0)}, until_s=3600).alarms()
     assert kind == "slowdown" and 1200 < at_s <= 1450
     assert MadeWorld({0: changing(10.0, 1200, 6.0)}, until_s=3600).alarms() == []
@@ -96,11 +96,11 @@ def test_a_job_that_ends_is_no_alarm(apart_s: float) -> None:
     assert world.collected == [] and events[-1] == {"event": "end", "reason": "job ended"}
 
 
-def test_a_watch_waits_for_a_job_as_long_as_it_is_told() -> None:
+def test_a_watch_waits_for_a_job_as_long_as_it_is_stated() -> None:
     first, last = MadeWorld({0: steady(2.0)}, starts_s=9999).run(Settings(wait_s=60))
     assert (first["reason"], last["reason"]) == ("searched in vain", "no job")
     events = MadeWorld({0: steady(2.0)}, starts_s=300, until_s=600).run(Settings(wait_s=400))
-    assert [event["event"] for event in events[:3]] == ["waiting", "job", "look"]
+    assert [event["event"] for event in events[:3]] == ["waiting", "job", "reading"]
 
 
 def test_a_watch_that_stays_waits_for_the_next_job() -> None:

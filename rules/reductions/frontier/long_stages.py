@@ -23,13 +23,13 @@ _MOST_OVERLAP = 0.1
 def long_stage_of(rank: int, windows: Iterable[FrontierWindow]) -> Culprit | None:
     """The stage that the job loses most time to by this rank alone; None where its stages are as long as those of its peers.
 
-    The stage in which all wait for each other, and for their devices, tells nothing.
+    The stage in which all wait for each other, and for their devices, shows nothing.
     """
     gates = Gates()
-    told = [judged for window in windows if not is_limited(judged := judge(window, gates), gates)]
+    stated = [judged for window in windows if not is_limited(judged := judge(window, gates), gates)]
     found = [
         each
-        for judged in told
+        for judged in stated
         for each in judged.attribution.culprits
         if each.ranks == (rank,) and each.stage in set(StageName) and each.stage != judged.attribution.sync
     ]

@@ -193,15 +193,15 @@ def test_the_log_of_a_rank_that_sends_for_another_knows_its_process_only() -> No
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_fault_of_a_connection_leaves_the_other_channels_as_they_are(fault: str, seed: int) -> None:
     made = case(fault, "fabric.channels=4", seed=seed)
-    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
-    sender, receiver = told["ranks"]
-    assert told["determinable"]["granularity"] == "flow" and told["resource"]["peer_ranks"] == [receiver]
+    (stated,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    sender, receiver = stated["ranks"]
+    assert stated["determinable"]["granularity"] == "flow" and stated["resource"]["peer_ranks"] == [receiver]
     paces: dict[bool, list[float]] = {True: [], False: []}
     stuck: dict[bool, int] = {True: 0, False: 0}
     for transfer in large(made):
         lanes, slices = transfer.slices.lanes, transfer.slices
         for lane in np.flatnonzero((lanes.sender == sender) & (lanes.receiver == receiver)).tolist():
-            is_it = int(lanes.channel[lane]) == told["resource"]["channel"]
+            is_it = int(lanes.channel[lane]) == stated["resource"]["channel"]
             through = np.isfinite(slices.moved[:, lane])
             paces[is_it] += (slices.moved[through, lane] - slices.moving[through, lane]).tolist()
             stuck[is_it] += int(not through.all() and bool(np.isfinite(lanes.sending.began[lane])))
@@ -214,16 +214,16 @@ def test_a_fault_of_a_connection_leaves_the_other_channels_as_they_are(fault: st
 @pytest.mark.parametrize(("share", "count"), [(30, 1), (30, 2), (10, 4), (40, 4)])
 def test_a_slow_queue_pair_leaves_its_time_to_the_others_of_its_connection(share: int, count: int) -> None:
     made = case(f"queue-pair-slow@random:{share}+before", f"fabric.queue_pairs={count}", "noise.nic_spread=0")
-    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
-    sender, receiver = told["ranks"]
+    (stated,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    sender, receiver = stated["ranks"]
     took: dict[int, list[float]] = {turn: [] for turn in range(count)}
     usual = []
     for transfer in large(made):
         lanes, slices = transfer.slices.lanes, transfer.slices
-        alone = (slices.moved - slices.moving)[:, lanes.remote & (lanes.channel == told["resource"]["channel"])]
+        alone = (slices.moved - slices.moving)[:, lanes.remote & (lanes.channel == stated["resource"]["channel"])]
         usual.append(float(np.median(alone)))
         for lane in np.flatnonzero((lanes.sender == sender) & (lanes.receiver == receiver)).tolist():
-            if int(lanes.channel[lane]) == told["resource"]["channel"]:
+            if int(lanes.channel[lane]) == stated["resource"]["channel"]:
                 for turn in range(count):
                     took[turn] += (slices.moved - slices.moving)[turn::count, lane].tolist()
     slow, *others = sorted((float(np.median(each)) for each in took.values()), reverse=True)
@@ -279,21 +279,21 @@ def _waits(made: Simulation, chosen: Floats, channel: int | None) -> tuple[float
 def test_the_mechanism_of_a_slow_fault_is_among_what_its_slices_show(fault: str) -> None:
     """Mycroft table 4: slices wait filled before a NIC that sends slowly, and behind it where the way is narrow."""
     made = case(fault)
-    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    (stated,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
     chosen = np.zeros((16, 16))
-    for rank in told["ranks"]:
-        chosen[(slice(None), rank) if told["mechanism"]["side"] == "remote" else (rank, slice(None))] = 1.0
-    if told["mechanism"]["side"] == "unknown":
+    for rank in stated["ranks"]:
+        chosen[(slice(None), rank) if stated["mechanism"]["side"] == "remote" else (rank, slice(None))] = 1.0
+    if stated["mechanism"]["side"] == "unknown":
         chosen = chosen * 0
-        chosen[np.ix_(told["ranks"], told["ranks"])] = 1.0
-    filled, flying = _waits(made, chosen, told["resource"].get("channel"))
+        chosen[np.ix_(stated["ranks"], stated["ranks"])] = 1.0
+    filled, flying = _waits(made, chosen, stated["resource"].get("channel"))
     shown = "not_transmitted" if filled > 0.5 else "not_delivered" if flying > 2.0 else "late_end"
-    assert shown in {told["mechanism"]["state"], *told["mechanism"]["also"]}, (filled, flying)
+    assert shown in {stated["mechanism"]["state"], *stated["mechanism"]["also"]}, (filled, flying)
 
 
 def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
     made = case("proxy-delay@rank3:100+before")
-    (told,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
+    (stated,) = truth(made, Losses(sources=frozenset({"shim"})))["faults"]
     firsts: list[tuple[float, float]] = []
     for transfer in large(made):
         slices, lanes = transfer.slices, transfer.slices.lanes
@@ -301,27 +301,27 @@ def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
         mine = lanes.sender[lanes.remote] == 3
         if mine.any():
             firsts.append((float(first[mine].min()), float(np.median(first[~mine]))))
-    assert told["mechanism"]["state"] == "late_start" and firsts
+    assert stated["mechanism"]["state"] == "late_start" and firsts
     assert all(own > 0.9e9 + usual for own, usual in firsts)
 
 
 @pytest.mark.parametrize(("course", "granularity", "mechanism"), [("before", "nic", True), ("recovering", "group", False)])
 @pytest.mark.first(1)
-def test_what_was_over_before_any_slice_that_is_kept_cannot_be_told(course: str, granularity: str, mechanism: bool) -> None:
+def test_what_was_over_before_any_slice_that_is_kept_cannot_be_stated(course: str, granularity: str, mechanism: bool) -> None:
     job = changed(SHARDED, ["noise.oddities=0"])
     made = simulate(job, [parse(f"nic-slow@rank3:20+{course}")], 4, after_s=110)
-    (told,) = truth(made, Losses(sources=frozenset({"shim", "nic", "recorder"})))["faults"]
-    assert (told["determinable"]["granularity"], told["determinable"]["mechanism"]) == (granularity, mechanism)
-    assert 3 in told["determinable"]["ranks"]
+    (stated,) = truth(made, Losses(sources=frozenset({"shim", "nic", "recorder"})))["faults"]
+    assert (stated["determinable"]["granularity"], stated["determinable"]["mechanism"]) == (granularity, mechanism)
+    assert 3 in stated["determinable"]["ranks"]
 
 
 def test_operations_alone_do_not_tell_which_part_of_the_network_is_slow() -> None:
     for fault in ("background-traffic@link:node0-node1:20+before", "path-slow@random:20+before", "rail-slow@rail1:20+before"):
         made = case(fault)
-        told = [truth(made, Losses(sources=frozenset(each)))["faults"][0]["determinable"] for each in (
+        stated = [truth(made, Losses(sources=frozenset(each)))["faults"][0]["determinable"] for each in (
             {"recorder"}, {"recorder", "counters"}, {"recorder", "nic"})]  # fmt: skip
         has_marks = fault.startswith("background")
-        assert [each["members"] for each in told] == ["one_of", "each" if has_marks else "one_of", "each"]
+        assert [each["members"] for each in stated] == ["one_of", "each" if has_marks else "one_of", "each"]
 
 
 def test_one_direction_of_a_port_leaves_the_other_one_as_it_was() -> None:

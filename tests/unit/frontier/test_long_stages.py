@@ -28,7 +28,7 @@ def test_others_are_long_in_none(rank: int) -> None:
     assert long_stage_of(rank, [FrontierWindow(job("data", rank=3, seed=2))]) is None
 
 
-def test_where_all_meet_no_stage_is_told() -> None:
+def test_where_all_meet_no_stage_is_stated() -> None:
     """It is long there by the work of its device, or because it waits."""
     assert long_stage_of(3, [FrontierWindow(job("backward", rank=3, seed=2, arrivals=True))]) is None
 

@@ -1,7 +1,7 @@
-"""One look at a living rank, as cheap as it can be had: its shim log, else its Flight Recorder, else its stack, else CPU time.
+"""One reading of a living rank, as cheap as can be had: its shim log, else its Flight Recorder, else its stack, else CPU time.
 
-Each rank is looked at in a child that is given up at its deadline: the memory of a process can block its reader, and a worker
-server its client. A look reads counters only; the evidence is for the collection that follows.
+Each rank is read in a child that is given up at its deadline: the memory of a process can block its reader, and a worker
+server its client. A reading reads counters only; the evidence is for the collection that follows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_STACKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a look may use and how long it may take, in seconds."""
+    """What a reading may use and how long it may take, in seconds."""
 
     procfs: ProcFs = field(default_factory=ProcFs)
     py_spy: str | None = field(default_factory=find_py_spy)
@@ -51,7 +51,7 @@ class Means:
     ask_sockets: bool = False
 
 
-def look(processes: Mapping[int, Process], means: Means) -> list[Reading]:
+def read_ranks(processes: Mapping[int, Process], means: Means) -> list[Reading]:
     """One reading of each rank, in their order; ranks that gave nothing in time say so."""
     children = {}
     for number, (rank, process) in enumerate(processes.items()):
@@ -97,7 +97,7 @@ def _from_shim(process: Process, means: Means) -> dict[str, Any] | None:
 
 def shim_counts(path: Path) -> dict[str, Any] | None:
     """Operations and bytes that the tables of a shim log count; None before the first communicator. Raises OSError."""
-    # numpy starts threads, and the process that forks the looks must have none
+    # numpy starts threads, and the process that forks the readings must have none
     from forensics.ingest.shim_log import layout
     from forensics.ingest.shim_log.file import ShimFile, read_file
 

@@ -1,4 +1,4 @@
-"""What one look at a process gives, by what can be had of it; and the command around the loop."""
+"""What one reading of a process gives, by what can be had of it; and the command around the loop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from forensics.collect.processes import ProcFs
 from forensics.collect.scan import look_at
 from forensics.collect.session import Options
 from forensics.watch.host import Host
-from forensics.watch.looks import CPU, SHIM, STACK, Means, completed_calls, look, shim_counts
 from forensics.watch.loop import Job
+from forensics.watch.readings import CPU, SHIM, STACK, Means, completed_calls, read_ranks, shim_counts
 from forensics.watch.rhythm import NOTHING
 from forensics.watch.trigger import Alarm
 
@@ -39,10 +39,10 @@ def test_the_log_of_a_process_comes_before_all_other_sources(tmp_path: Path) -> 
     folder.mkdir()
     (folder / f"host.0.{me.pid}.{me.stat.start_ticks}.frx").write_bytes(SAMPLE.read_bytes())
     environ = {"LD_PRELOAD": "/lib/libforensics_shim.so", "FORENSICS_SHIM_DIR": str(tmp_path)}
-    (found,) = look({3: replace(me, environ=environ)}, Means())
+    (found,) = read_ranks({3: replace(me, environ=environ)}, Means())
     assert (found.rank, found.source) == (3, SHIM) and found.completed
     (folder / f"host.0.{me.pid}.{me.stat.start_ticks}.frx").unlink()
-    assert look({3: replace(me, environ=environ)}, Means(py_spy=None))[0].source == CPU
+    assert read_ranks({3: replace(me, environ=environ)}, Means(py_spy=None))[0].source == CPU
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_a_dump_counts_completed_calls(dump: dict[str, object], count: int) -> N
 def test_a_process_without_counters_is_known_by_its_stack_or_its_cpu_time() -> None:
     (me,) = [look_at(ProcFs(), os.getpid())]
     assert me is not None
-    with_stack, nothing = look({0: me}, Means()), look({9: me}, Means(py_spy=None))
+    with_stack, nothing = read_ranks({0: me}, Means()), read_ranks({9: me}, Means(py_spy=None))
     assert with_stack[0].source in (STACK, CPU) and nothing[0].source == CPU
-    others = look(dict.fromkeys(range(5), me), Means(py_spy=None))
+    others = read_ranks(dict.fromkeys(range(5), me), Means(py_spy=None))
     assert [one.source for one in others] == [CPU] * 3 + [NOTHING] * 2
 
 
-def test_a_process_is_told_from_a_later_one_of_its_number(tmp_path: Path) -> None:
+def test_a_process_is_distinguished_from_a_later_one_of_its_number(tmp_path: Path) -> None:
     start = ProcFs().stat(os.getpid()).start_ticks
     with Interrupts() as interrupts:
         host = Host(tmp_path, Options(tmp_path), interrupts)
@@ -85,8 +85,8 @@ def test_a_watch_ends_with_the_process_beside_it(tmp_path: Path) -> None:
 def test_a_bundle_that_cannot_be_written_does_not_end_the_watch(tmp_path: Path) -> None:
     with Interrupts() as interrupts:
         host = Host(tmp_path / "missing", Options(tmp_path), interrupts)
-        told, is_over = host.collect(Job({}), Alarm("gone", (0,), ""))
-    assert told["event"] == "no_bundle" and not is_over
+        stated, is_over = host.collect(Job({}), Alarm("gone", (0,), ""))
+    assert stated["event"] == "no_bundle" and not is_over
 
 
 def test_the_command_ends_cleanly_on_sigterm_and_without_a_job(tmp_path: Path) -> None:
