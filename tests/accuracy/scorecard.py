@@ -43,20 +43,25 @@ _LIMITS = """\
 
 - **Logs of a gloo job that hangs** hold nothing of it until a time-out; those of a slow one nothing at all. They name nobody,
   which counts as wrong here.
-- **Dumps alone of a slow gloo job** name nobody: nothing in them tells that the clocks of the ranks are one. What a slow stage
+- **Dumps alone of a slow gloo job** name nobody: nothing in them shows that the clocks of the ranks are one. What a slow stage
   of 1F1B over gloo costs is silent, since no recorder holds its messages.
 - **One moment** (dumps without dates, one round of stacks) does not tell a call that is a second old from one that is a day
   old: suspects stand below *if the job is stuck*, and are innocent where it is not.
 - **A send and a receive of different tags**, a mesh of which two ranks skip a step, and a parameter server are called a
   deadlock of all ranks in it, of which two are to blame.
-- **A rank that sleeps long by design** before a collective, or uploads so slowly that it wakes every few seconds, is called
-  hung.
+- **A rank that sleeps long by design** before a collective is called hung.
+- **A size that gloo refuses**: who aborts may be the innocent receiver, so it is a place to begin and nobody is named.
+- **Pipelines over gloo**: the microbatch of a hang is not known, and a slow rank is one of its pipeline at best.
+- **Time-outs of an attempt before the last one in a log** may be taken for those of the job.
+- **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
+  captures.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of
   pipelines are silent in traces alone.
 - **Collectives between hosts**: three proxies that only send are taken for a dead link, both of whose ends are named. Where the
   rank at fault left no log, 19 of 35 are named as a side without a cause, and for 16 nobody is.
 - **Tables of devices** (nvidia-smi, counters) tell no ranks; the next steps point to the device instead.
-- **Results of nccl-tests**, chats, exports of dashboards and BMC event logs are refused as no evidence."""
+- **Results of nccl-tests**, chats and BMC event logs are refused as no evidence.
+- **A GPU by its number on a host alone**, or a preempted pod of which nothing shows the ranks, is pointed at, not named."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
 

@@ -13,8 +13,8 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
+from forensics.rules.reductions.pipeline.own_steps import OwnSteps, steps_of
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
-from forensics.rules.reductions.pipeline.recorded import Stated, recorded_of
 from forensics.rules.reductions.steps.records import Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
 
@@ -49,11 +49,11 @@ class CallPlaces:
 
     connection: DuckDBPyConnection
     records: Recorded
-    known: dict[int, Stated | None] = field(default_factory=dict)
+    known: dict[int, OwnSteps | None] = field(default_factory=dict)
     stages: dict[int, int | None] = field(default_factory=dict)
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def stated(self, rank: int) -> Stated | None:
+    def steps(self, rank: int) -> OwnSteps | None:
         """What the record of a rank tells; None without one."""
         if rank not in self.known:
             self.read((rank,))
@@ -67,74 +67,74 @@ class CallPlaces:
 
     def learn(self, found: Mapping[int, Record]) -> None:
         """Take records of ranks that were read already."""
-        self.known |= {rank: recorded_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
+        self.known |= {rank: steps_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
 
     def pass_at(self, rank: int, at: int) -> CallPlace | None:
         """The pass that a call of a rank is of, by its place in the record; None without a record.
 
         A message is of the pass that sends it, though its rank may have been in another one when it did not.
         """
-        stated = self.stated(rank)
-        return self._of_pass(stated, at) if stated else None
+        own = self.steps(rank)
+        return self._of_pass(own, at) if own else None
 
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
-        stated = self.stated(rank)
-        return stated is not None and bool(stated.record.of(communicator).any())
+        own = self.steps(rank)
+        return own is not None and bool(own.record.of(communicator).any())
 
     def of_call(self, rank: int, communicator: str, sequence: int) -> CallPlace | None:
         """The place of a call that a rank issued; None where its record does not hold it."""
-        stated = self.stated(rank)
-        at = stated.record.issued(communicator, sequence) if stated else None
-        return None if stated is None or at is None else self._place(stated, at)
+        own = self.steps(rank)
+        at = own.record.issued(communicator, sequence) if own else None
+        return None if own is None or at is None else self._place(own, at)
 
     def is_amid(self, rank: int, communicator: str, sequence: int) -> bool:
         """Whether calls of its kind come before and after a call in its step: work between steps is at neither side of it."""
-        stated = self.stated(rank)
-        at = stated.record.issued(communicator, sequence) if stated else None
-        if stated is None or at is None or not len(stated.begins) or at < stated.begins[0]:
+        own = self.steps(rank)
+        at = own.record.issued(communicator, sequence) if own else None
+        if own is None or at is None or not len(own.begins) or at < own.begins[0]:
             return False
-        bounds = np.append(stated.begins, len(stated.record))
-        step = int(np.searchsorted(stated.begins, at, side="right"))
-        alike = stated.record.form == stated.record.form[at]
+        bounds = np.append(own.begins, len(own.record))
+        step = int(np.searchsorted(own.begins, at, side="right"))
+        alike = own.record.form == own.record.form[at]
         return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
 
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
         """The place of the first message between a rank and some others that has not ended; None where there is none."""
-        stated = self.stated(rank)
-        if stated is None:
+        own = self.steps(rank)
+        if own is None:
             return None
-        waits = stated.record.is_message & ~stated.record.done & np.isin(stated.record.peer, list(peers))
-        return self._place(stated, int(waits.argmax())) if waits.any() else None
+        waits = own.record.is_message & ~own.record.done & np.isin(own.record.peer, list(peers))
+        return self._place(own, int(waits.argmax())) if waits.any() else None
 
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""
-        stated = self.stated(rank)
-        if stated is None or stated.passes is None or not len(stated.begins):
+        own = self.steps(rank)
+        if own is None or own.passes is None or not len(own.begins):
             return None
-        if stated.usual is None:
-            return self._next_of_opening(stated)
-        at = self._expected(stated)
-        if at == stated.usual[0] and stated.record.is_message[stated.begins[-1] - 1]:
+        if own.usual is None:
+            return self._next_of_opening(own)
+        at = self._expected(own)
+        if at == own.usual[0] and own.record.is_message[own.begins[-1] - 1]:
             # No call ended the step before: its last pass may go on, of which nothing is sent.
             return CallPlace(stage=self.stage_of(rank), opens=True)
-        receives = at is not None and bool(stated.record.is_message[at] and not stated.record.is_send[at])
-        return None if at is None else replace(self._place(stated, at), opens=at == stated.usual[0], receives=receives)
+        receives = at is not None and bool(own.record.is_message[at] and not own.record.is_send[at])
+        return None if at is None else replace(self._place(own, at), opens=at == own.usual[0], receives=receives)
 
     def of_stop(self, rank: int, direction: str | None) -> CallPlace | None:
         """The place at which a rank stopped between two calls, its host being in a pass of a `direction` (None: not known).
 
         It is that of the call that it would make next, or of its last one where only that is of the pass.
         """
-        stated, following = self.stated(rank), self.of_next(rank)
-        if stated is None or following is None or (following.direction == direction and not following.receives):
+        own, following = self.steps(rank), self.of_next(rank)
+        if own is None or following is None or (following.direction == direction and not following.receives):
             return following
-        last = len(stated.record) - 1
-        if following.receives and stated.record.is_message[last] and not stated.record.is_send[last]:
+        last = len(own.record) - 1
+        if following.receives and own.record.is_message[last] and not own.record.is_send[last]:
             # It works on what it received, and sends nothing of that.
-            came = self._of_pass(stated, last)
+            came = self._of_pass(own, last)
             return came if direction in (None, came.direction) else replace(came, direction=None, microbatch=None, chunk=None)
-        before = self._of_pass(stated, last) if last >= stated.begins[-1] and not stated.record.is_message[last] else None
+        before = self._of_pass(own, last) if last >= own.begins[-1] and not own.record.is_message[last] else None
         if before and following.receives and before.direction is None:
             # Where nothing shows what the last call was for, the pass may still be the one that it is of.
             return replace(following, direction=None, microbatch=None, chunk=None)
@@ -146,80 +146,75 @@ class CallPlaces:
         A step that is another one from its first call on tells of what came between two steps: of no pass. Where a step is one
         call, nothing but that call can have been left out of it.
         """
-        stated = self.stated(rank)
-        if stated is None or stated.usual is None or not len(stated.begins):
+        own = self.steps(rank)
+        if own is None or own.usual is None or not len(own.begins):
             return None
-        bounds = [*stated.begins[-2:].tolist(), len(stated.record)]
+        bounds = [*own.begins[-2:].tolist(), len(own.record)]
         for begin, end in reversed(list(pairwise(bounds))):
-            at = first_difference(stated.record, stated.usual, (begin, end))
+            at = first_difference(own.record, own.usual, (begin, end))
             if at is not None:
-                first, end_of_usual = stated.usual
-                return self._place(stated, first + at) if at or end_of_usual - first == 1 else None
+                first, end_of_usual = own.usual
+                return self._place(own, first + at) if at or end_of_usual - first == 1 else None
         return None
 
-    def _expected(self, stated: Stated) -> int | None:
+    def _expected(self, own: OwnSteps) -> int | None:
         """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""
-        begin, end = stated.usual or (0, 0)
-        last = int(stated.begins[-1])
-        made = len(stated.record) - last
-        if made >= end - begin or (stated.record.form[last:] != stated.record.form[begin : begin + made]).any():
+        begin, end = own.usual or (0, 0)
+        last = int(own.begins[-1])
+        made = len(own.record) - last
+        if made >= end - begin or (own.record.form[last:] != own.record.form[begin : begin + made]).any():
             return None
         return begin + made
 
-    def _place(self, stated: Stated, at: int) -> CallPlace:
-        place = self._of_pass(stated, at)
-        before = message_before(stated.record, stated.begins, at)
-        if (
-            not place.in_pass
-            or not stated.ends
-            or not stated.passes
-            or not ends_two_passes(stated.record, stated.passes, at, before)
-        ):
+    def _place(self, own: OwnSteps, at: int) -> CallPlace:
+        place = self._of_pass(own, at)
+        before = message_before(own.record, own.begins, at)
+        if not place.in_pass or not own.ends or not own.passes or not ends_two_passes(own.record, own.passes, at, before):
             return place
         # The last stage goes back with the microbatch that came; the first one with another than it sends on.
-        number, came = (int(stated.passes.ordinal[each]) for each in (at, before))
-        same = stated.ends.after is None and stated.passes.per_step > 1 and number == came >= 0
+        number, came = (int(own.passes.ordinal[each]) for each in (at, before))
+        same = own.ends.after is None and own.passes.per_step > 1 and number == came >= 0
         return replace(place, direction=None, microbatch=number if same else None, chunk=None)
 
-    def _of_pass(self, stated: Stated, at: int) -> CallPlace:
+    def _of_pass(self, own: OwnSteps, at: int) -> CallPlace:
         """The pass that a call is of: of a message the one that it was sent by, or is received for."""
-        rank = stated.record.rank
-        if stated.passes is None or (self.stage_of(rank) is None and not self._is_in_line(stated)):
+        rank = own.record.rank
+        if own.passes is None or (self.stage_of(rank) is None and not self._is_in_line(own)):
             return CallPlace(stage=self.stage_of(rank))
-        direction, number = int(stated.passes.direction[at]), int(stated.passes.ordinal[at])
+        direction, number = int(own.passes.direction[at]), int(own.passes.ordinal[at])
         place = CallPlace(WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
-        if direction == NEITHER or number < 0 or (stated.passes.per_step < 2 and not stated.is_opening):
+        if direction == NEITHER or number < 0 or (own.passes.per_step < 2 and not own.is_opening):
             return place
-        if stated.is_opening:
-            return self._of_opening(stated, place, number)
+        if own.is_opening:
+            return self._of_opening(own, place, number)
         stages, chunks = self._shape(rank)
         if chunks == 1:
-            return place if stated.passes.sparse[at] else replace(place, microbatch=number)
-        turns = [in_turns(each, direction, stages, chunks) for each in range(stated.passes.per_step)]
-        if stated.passes.sparse[at]:
+            return place if own.passes.sparse[at] else replace(place, microbatch=number)
+        turns = [in_turns(each, direction, stages, chunks) for each in range(own.passes.per_step)]
+        if own.passes.sparse[at]:
             # The first stage gets nothing for its first chunk, the last one passes nothing on from its last.
-            absent = 0 if bool(stated.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
+            absent = 0 if bool(own.record.is_send[at]) is (direction == BACKWARD) else chunks - 1
             turns = [turn for turn in turns if turn[1] != absent]
         return replace(place, microbatch=turns[number][0], chunk=turns[number][1]) if number < len(turns) else place
 
-    def _next_of_opening(self, stated: Stated) -> CallPlace | None:
+    def _next_of_opening(self, own: OwnSteps) -> CallPlace | None:
         """The place of the call that a rank would make next in a step of which no whole one is known."""
-        found = next_pass(stated.record, stated.passes, stated.ends) if stated.passes and stated.ends else None
-        if found is None or (self.stage_of(stated.record.rank) is None and not self._is_in_line(stated)):
+        found = next_pass(own.record, own.passes, own.ends) if own.passes and own.ends else None
+        if found is None or (self.stage_of(own.record.rank) is None and not self._is_in_line(own)):
             return None
         way, number, receives = found
-        place = CallPlace(WORDS.get(way), stage=self.stage_of(stated.record.rank), in_pass=True, receives=receives)
-        return self._of_opening(stated, place, number)
+        place = CallPlace(WORDS.get(way), stage=self.stage_of(own.record.rank), in_pass=True, receives=receives)
+        return self._of_opening(own, place, number)
 
-    def _of_opening(self, stated: Stated, place: CallPlace, number: int) -> CallPlace:
+    def _of_opening(self, own: OwnSteps, place: CallPlace, number: int) -> CallPlace:
         """A pass by the number of messages: with several chunks it is a microbatch until the first comes round."""
-        chain = self._chain(stated.record.rank)
-        first = self.stated(chain[-1]) if chain else None
+        chain = self._chain(own.record.rank)
+        first = self.steps(chain[-1]) if chain else None
         if first is None or first.passes is None or first.ends is None or first.ends.after is None:
             return replace(place, direction=None, microbatch=None)
         if first.usual is not None and first.passes.per_step:
             number %= first.passes.per_step  # where messages are answered one by one, they tell no step from the next
-        second = self.stated(first.ends.after)
+        second = self.steps(first.ends.after)
         is_last = second is not None and second.ends is not None and second.ends.after is None
         if second is not None and is_last and second.record.is_send.any() and not _has_paths(first, second):
             return replace(place, direction=None)
@@ -237,29 +232,29 @@ class CallPlaces:
         """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""
         chain = [rank]
         while len(chain) <= _MOST_STAGES:
-            stated = self.stated(chain[-1])
-            if stated is None or stated.ends is None or not self._is_in_line(stated):
+            own = self.steps(chain[-1])
+            if own is None or own.ends is None or not self._is_in_line(own):
                 return []
-            if stated.ends.is_first:
+            if own.ends.is_first:
                 return chain
-            if stated.ends.before is None or stated.ends.before in chain:
+            if own.ends.before is None or own.ends.before in chain:
                 return []
-            chain.append(stated.ends.before)
+            chain.append(own.ends.before)
         return []
 
-    def _is_in_line(self, stated: Stated) -> bool:
+    def _is_in_line(self, own: OwnSteps) -> bool:
         """Whether the neighbours of a rank agree that they are its neighbours, as far as they left records.
 
         In a ring every member would be the first one.
         """
-        if stated.ends is None:
+        if own.ends is None:
             return True
-        rank, before, after = stated.record.rank, stated.ends.before, stated.ends.after
-        one = self.stated(before) if before is not None and not stated.ends.is_first else None
-        other = self.stated(after) if after is not None else None
+        rank, before, after = own.record.rank, own.ends.before, own.ends.after
+        one = self.steps(before) if before is not None and not own.ends.is_first else None
+        other = self.steps(after) if after is not None else None
         ends = (one.ends if one else None), (other.ends if other else None)
         agrees = ends[0] is None or ends[0].after == rank
-        return agrees and (ends[1] is None or (ends[1].before == rank and not (stated.ends.is_first and ends[1].is_first)))
+        return agrees and (ends[1] is None or (ends[1].before == rank and not (own.ends.is_first and ends[1].is_first)))
 
     def _shape(self, rank: int) -> tuple[int, int]:
         if rank not in self.shapes:
@@ -272,7 +267,7 @@ class CallPlaces:
         The first stage passes every chunk on, and gets each but the first from the last stage.
         """
         chain = self._chain(rank)
-        first = self.stated(chain[-1]) if chain else None
+        first = self.steps(chain[-1]) if chain else None
         if first is None or first.usual is None or first.ends is None or first.passes is None:
             return 0, 1
         step = slice(*first.usual)
@@ -283,9 +278,9 @@ class CallPlaces:
         return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
 
 
-def _has_paths(*found: Stated) -> bool:
+def _has_paths(*found: OwnSteps) -> bool:
     """Whether call paths tell directions: between two stages messages alone cannot tell a chunk that comes round."""
-    return all(bool((stated.passes.direction[~stated.record.is_message] != NEITHER).any()) for stated in found if stated.passes)
+    return all(bool((own.passes.direction[~own.record.is_message] != NEITHER).any()) for own in found if own.passes)
 
 
 @reduction

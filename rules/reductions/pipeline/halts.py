@@ -82,7 +82,7 @@ def halt(rank: int, places: CallPlaces, layout: Layout) -> Halt | None:
 
 def _state(work: Work, places: CallPlaces) -> _State | None:
     """What a rank did in its last step; None where it went another way than its usual one."""
-    stated = places.stated(work.rank)
+    stated = places.steps(work.rank)
     if stated is None or stated.usual is None or not len(stated.begins):
         return None
     usual = stated.record.form[slice(*stated.usual)]

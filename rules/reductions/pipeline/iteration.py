@@ -108,7 +108,7 @@ def iteration(chains: Sequence[Sequence[int]], places: CallPlaces) -> Iteration:
 
 
 def _messages(rank: int, stage: int, places: CallPlaces) -> list[_Message]:
-    stated = places.stated(rank)
+    stated = places.steps(rank)
     if stated is None or stated.usual is None or stated.passes is None or stated.ends is None:
         raise UnknownPassesError(f"rank {rank} shows no whole step with messages")
     begin, end = stated.usual
@@ -167,7 +167,7 @@ def _turn(messages: Sequence[_Message], sent: int | None, received: int | None) 
 
 
 def _inside(rank: int, stage: int, node: Mapping[Key, int], places: CallPlaces) -> Iterator[tuple[int, int]]:
-    stated = places.stated(rank)
+    stated = places.steps(rank)
     if stated is None or stated.usual is None or stated.passes is None:
         return
     begin, end = stated.usual

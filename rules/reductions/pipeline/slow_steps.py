@@ -185,7 +185,7 @@ def _known(times: StepTimes, places: CallPlaces, chains: Chains) -> tuple[Iterat
 
 def in_order(steps: Steps, places: CallPlaces, column: str = "duration_ns") -> Floats:
     """A column of times (ns) of the calls of each step, as the usual one has them in order; raises UnknownPassesError."""
-    stated = places.stated(steps.record.rank)
+    stated = places.steps(steps.record.rank)
     if stated is None or stated.usual is None:
         raise UnknownPassesError(f"rank {steps.record.rank} shows no usual step")
     order = np.argsort(np.argsort(steps.record.token[slice(*stated.usual)], kind="stable"))

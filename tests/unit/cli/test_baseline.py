@@ -46,7 +46,7 @@ def test_a_baseline_without_steps_is_refused(forensics: Command, tmp_path: Path)
     good, case = run_of(tmp_path / "good", 10, steps=1), run_of(tmp_path / "case", 10)
     answer = forensics("diagnose", case, "--baseline", good)
     assert answer.code == INSUFFICIENT
-    assert "do not both tell the length of 5 steps" in answer.err
+    assert "do not both have the length of 5 steps" in answer.err
 
 
 def test_a_run_that_hung_is_no_baseline(forensics: Command, tmp_path: Path, bundle: Path) -> None:

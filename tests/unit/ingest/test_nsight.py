@@ -69,7 +69,7 @@ def test_missing_columns_cost_no_more_than_they_hold(tmp_path: Path, column: str
 
 def test_without_ranges_it_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "x.sqlite", {}, nvtx="OTHER")
-    assert "nothing tells steps and stages" in read(path.read_bytes(), path.name).problems[0].message
+    assert "steps and stages are unknown" in read(path.read_bytes(), path.name).problems[0].message
 
 
 def test_damage_gives_problems_and_no_error() -> None:

@@ -190,7 +190,7 @@ def test_independent_faults_come_as_blocks_before_alternatives() -> None:
     assert report.splitlines()[3] == "  independent of it: fault 2, below"
     assert report.index("COVERAGE") < report.index("FAULT 2  host gpu-017") < report.index("ALTERNATIVES")
     assert "#3" in section(report, "ALTERNATIVES")[0]
-    assert section(report, "NEXT STEPS FOR FAULT 2") == ["  1  look at the mount"]
+    assert section(report, "NEXT STEPS FOR FAULT 2") == ["  1  check the mount"]
 
 
 def test_evidence_against_is_distinguished() -> None:

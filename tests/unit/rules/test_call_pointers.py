@@ -18,7 +18,7 @@ OTHERS = raised(0, CLOSED, line=31) + raised(2, CLOSED)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "stated"),
     [
         (REFUSED + OTHERS + ended(r1=-6, r0=-15, r2=-15, r3=-15), True),
         (REFUSED + OTHERS + ended(r0=-15, r2=-15), False),

@@ -155,7 +155,7 @@ def test_an_error_of_a_gpu_that_nobody_is_known_to_use_is_shown(tmp_path: Path) 
     )
     verdict = verdict_of(tmp_path)
     assert not verdict.suspects
-    assert any("Xid 79" in label.reason and "nothing tells which rank" in label.reason for label in verdict.labels)
+    assert any("Xid 79" in label.reason and "which rank uses it is unknown" in label.reason for label in verdict.labels)
     assert not any("kernel log" in each for each in verdict.not_checked)
 
 

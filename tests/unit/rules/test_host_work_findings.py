@@ -379,4 +379,4 @@ def test_an_event_loop_that_sleeps_does_not_tell_what_it_waits_for(
     sampled(found, wchan="do_epoll_wait")
     first = first_of(found, tmp_path)
     assert first.confidence is confidence
-    assert ("a server to which no request came" in statements_of(first)) is (confidence is Confidence.SUSPECT)
+    assert ("a server without requests" in statements_of(first)) is (confidence is Confidence.SUSPECT)

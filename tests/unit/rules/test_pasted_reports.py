@@ -116,7 +116,7 @@ QUOTED = 'Traceback (most recent call last):\n  File "fit.py", line 9, in train_
 
 
 @pytest.mark.parametrize(
-    ("told", "right"),
+    ("stated", "right"),
     [
         ((("3", "ValueError: 3"),), {3}),
         (

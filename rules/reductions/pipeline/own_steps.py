@@ -31,7 +31,7 @@ _STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class OwnSteps:
     """What the record of a rank tells: its steps, its neighbours, its passes.
 
     Without a `usual` step the passes are those of the step that the rank stands in, counted by its messages.
@@ -49,7 +49,7 @@ class Stated:
         return self.usual is None and self.passes is not None
 
 
-def recorded_of(connection: DuckDBPyConnection, record: Record) -> Stated:
+def steps_of(connection: DuckDBPyConnection, record: Record) -> OwnSteps:
     """What the calls of a rank tell; call paths are read from the case."""
     begins = first_begin(record, step_begins(record))
     usual = usual_step(record, begins)
@@ -58,13 +58,13 @@ def recorded_of(connection: DuckDBPyConnection, record: Record) -> Stated:
     ends = neighbours(record, begins, is_alone=is_alone)
     paths = _directions(connection, record)
     if usual is not None:
-        return Stated(record, begins, usual, ends, passes(record, begins, usual, ends, paths))
+        return OwnSteps(record, begins, usual, ends, passes(record, begins, usual, ends, paths))
     by_path = path_directions(record, paths)
     if ends is None or not is_alone or comes_round(record, ends, by_path):
-        return Stated(record, begins, None, ends, None)
+        return OwnSteps(record, begins, None, ends, None)
     step = (int(begins[0]), len(record))
     directions = message_directions(record, ends, step, by_path)
-    return Stated(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path))
+    return OwnSteps(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path))
 
 
 def _behind_barriers(record: Record, begins: Ints, usual: tuple[int, int] | None) -> Ints:
