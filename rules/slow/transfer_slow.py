@@ -119,8 +119,11 @@ def _slowdown(slowness: Slowness, channel: ChannelFlows) -> float:
 
 
 def _is_material(slowness: Slowness, channel: ChannelFlows, thresholds: Thresholds) -> bool:
-    """A rate that dropped by half counts when it costs anything; a smaller loss when it costs much."""
-    counted = slowness.pair(channel.sender, channel.receiver) is not None
+    """Half of the rate counts when it costs anything, less when it costs much, and neither where peers differ by as much."""
+    pair = slowness.pair(channel.sender, channel.receiver)
+    if pair is not None and not pair.stands_out:
+        return False
+    counted = pair is not None
     halved = _slowdown(slowness, channel) >= thresholds["halved" if counted else "halved_bound"]
     return channel.share >= thresholds["least_share_halved" if halved else "least_share"]
 

@@ -18,14 +18,17 @@ from duckdb import DuckDBPyConnection
 _LEAST_REQUESTS = 64
 # Below this a request is latency, not bandwidth; NCCL's credits have 64 bytes or less.
 _LEAST_BYTES = 512
+_LEAST_SPREADS = 3
+# MAD of a normal distribution to its sigma.
+_SIGMA = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
 class PairRate:
     """One queue pair of `rank` to `peer` (None unknown) while it had work; `excess_ns` is busy time beyond what the peers need.
 
-    `rate` and `usual_rate` are bytes a second, the latter the median of `peers` other pairs of ranks; `share` is the excess
-    in the time between the first sample and the last.
+    `rate` and `usual_rate` are bytes a second, the latter the median of `peers` other pairs of ranks, whose rates `spread` by
+    so many doublings (one robust sigma); `share` is the excess in the time between the first sample and the last.
     """
 
     rank: int
@@ -40,11 +43,17 @@ class PairRate:
     excess_ns: float
     share: float
     source: str
+    spread: float = 0.0
 
     @property
     def slowdown(self) -> float:
         """How many times slower than usual."""
         return self.usual_rate / self.rate
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is slower than sound pairs of so wide a spread are by themselves (Pulse section 6.2: 3 MAD)."""
+        return bool(np.log2(self.slowdown) > _LEAST_SPREADS * self.spread)
 
 
 # Differences between samples: the counters may have begun at different times.
@@ -98,4 +107,5 @@ def _pair(row: tuple[Any, ...], usual: Mapping[tuple[int, int | None], float], r
     rate, expected = count / busy * 1e9, float(np.median(others))
     excess = max(0.0, busy - count / expected * 1e9)
     share = excess / max(span, busy, 1)
-    return PairRate(rank, peer, name, nic, port, requests, rate, expected, len(others), excess, share, source)
+    spread = _SIGMA * float(np.median(np.abs(np.log2(others / expected))))
+    return PairRate(rank, peer, name, nic, port, requests, rate, expected, len(others), excess, share, source, spread)

@@ -40,7 +40,7 @@ BATON = "FileBaton.wait (file_baton.py:50)"
 
 
 @pytest.mark.parametrize(
-    ("tree", "stated"),
+    ("tree", "reported"),
     [
         ((TreeLine(0, (0, 1, 2), ("init (fit.py:9)", BATON), WaitKind.COMPILE),), True),
         ((TreeLine(0, (0, 2), (BATON,), WaitKind.COMPILE), TreeLine(0, (1,), ("run (x.py:5)",), WaitKind.CHILD)), False),
