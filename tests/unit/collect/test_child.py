@@ -46,7 +46,7 @@ def test_a_child_that_ignores_sigterm_is_killed_and_what_it_said_is_kept() -> No
         emit("first")
         time.sleep(60)
 
-    child = Child(stubborn, 0.3)
+    child = Child(stubborn, 1.0)
     assert run(child) == ["first"]
     assert child.expired
     wait_reaped(child)
@@ -61,7 +61,7 @@ def test_the_programs_a_child_started_end_with_it() -> None:
         emit(program)
         time.sleep(60)
 
-    child = Child(parent, 0.3)
+    child = Child(parent, 1.0)
     (program,) = run(child)
     wait_reaped(child)
     assert not is_running(program)
