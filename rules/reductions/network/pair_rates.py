@@ -19,6 +19,8 @@ _LEAST_REQUESTS = 64
 # Below this a request is latency, not bandwidth; NCCL's credits have 64 bytes or less.
 _LEAST_BYTES = 512
 _LEAST_SPREADS = 3
+# Of fewer others, two slow ones among them make the spread.
+_LEAST_OTHERS = 8
 # MAD of a normal distribution to its sigma.
 _SIGMA = 1.4826
 
@@ -107,5 +109,5 @@ def _pair(row: tuple[Any, ...], usual: Mapping[tuple[int, int | None], float], r
     rate, expected = count / busy * 1e9, float(np.median(others))
     excess = max(0.0, busy - count / expected * 1e9)
     share = excess / max(span, busy, 1)
-    spread = _SIGMA * float(np.median(np.abs(np.log2(others / expected))))
+    spread = _SIGMA * float(np.median(np.abs(np.log2(others / expected)))) if len(others) >= _LEAST_OTHERS else 0.0
     return PairRate(rank, peer, name, nic, port, requests, rate, expected, len(others), excess, share, source, spread)
