@@ -1,6 +1,6 @@
 """Where somebody on call looks first when nobody can be named, by what logs tell: who was lost, ended, raised or gave up.
 
-A launcher that was stated to stop its ranks, and an error of the one rank whose log is here, say where to go on, and accuse
+A launcher that was asked to stop its ranks, and an error of the one rank whose log is here, say where to go on, and accuse
 nobody: all ranks may have raised it.
 """
 

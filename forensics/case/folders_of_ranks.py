@@ -90,8 +90,9 @@ def name_stacks_beside_ranks(connection: Connection) -> None:
     for folder, rank in _of_one_rank_each(found).items():
         connection.execute(_NAMED, [rank, sorted(sources[folder])])
     single = {folder: next(iter(of)) for folder, of in stacks.items() if len(of) == 1 and not ranks.get(folder)}
-    for folder, rank in _called_by_number(single, stated_world_sizes(connection)).items():
-        files = connection.execute(_FILES).fetchall()
+    numbered = _called_by_number(single, stated_world_sizes(connection))
+    files = connection.execute(_FILES).fetchall() if numbered else []
+    for folder, rank in numbered.items():
         _give(connection, [source_id for source_id, path, _ in files if path.startswith(folder)], rank)
 
 

@@ -1,4 +1,4 @@
-"""`forensics collect` on all hosts of a job: how the command is stated to them, and what a person is known of them."""
+"""`forensics collect` on all hosts of a job: how the command is given to them, and what a person reads of them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def collect_from(places: Places, there: There, options: Options, pace: Pace) -> 
 
 
 def _command(there: There, options: Options, slurm: str) -> list[str]:
-    """The same collection, stated to another host; `{number}` is replaced for each."""
+    """The same collection, for another host; `{number}` is replaced for each."""
     import shlex
 
     from forensics.collect.cluster.exchange import NUMBER

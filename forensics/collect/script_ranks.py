@@ -42,7 +42,7 @@ def _of_script(scan: Scan, places: Mapping[int, NodePlace], parent: int, own: Se
     job = job_id(first.environ or {}, first.net_ns)
     claims = {
         pid: Claim(place.node * local_size + place.local_rank, METHOD, place.world_size, place.local_rank, local_size, job)
-        for pid, place in places.items()
+        for pid, place in ((pid, places[pid]) for pid in own)
     }
     for pid in own:
         yield pid, claims[pid]

@@ -4,7 +4,7 @@ and Vertex AI of its replicas.
 Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
 pkg/controllers/job/job_controller.go of volcano-sh/volcano.
 What is printed of a pod stands anywhere in a log: its place there shows nothing of the time. A pod that was killed, but not for
-its memory, may have been stated to end.
+its memory, may have been asked to end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAILED = re.compile(
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
     r"|\bThe replica (?P<replica>[a-z][\w-]{0,62}(?: \d{1,5})?) exited with a non-zero status of (?P<status>\d{1,3})\b"
 )
-# Docker Compose kills those containers that do not end by themselves when it is stated to stop, or ends with the first of them.
+# Docker Compose kills those containers that do not end by themselves when it is asked to stop, or ends with the first of them.
 _STOPPING = ("Gracefully stopping", "Aborting on container exit")
 _SERVICE = re.compile(
     r"^(?P<service>rank_?(?P<rank>\d{1,5})(?:-1)?|[A-Za-z][\w.-]{0,62}-\d{1,5}) exited with code (?P<code>\d{1,3})\b"

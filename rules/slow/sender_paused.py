@@ -96,7 +96,7 @@ def _begun_late(
         impact=Impact(None, round(worst.share, 3), worst.times, "arrival"),
         next_steps=(
             f"stacks of {ranks_text(ranks)}, several times a minute: what they do while the others have begun",
-            f"check clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and at what else runs on the host",
+            f"check clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and what else runs on the host",
         ),
     )
 
@@ -166,7 +166,7 @@ def _finding(
         mechanism=Mechanism("late_end", "local" if named else "unknown"),
         impact=Impact(None, round(worst.share, 3), worst.leads, "arrival"),
         next_steps=(
-            f"check what runs on the cores of the host of {ranks_text(ranks)}, at CPU limits and where proxy threads run",
+            f"check what runs on the cores of the host of {ranks_text(ranks)}, its CPU limits, and where proxy threads run",
             f"check clocks and other work on the GPUs of {ranks_text(ranks)}: a kernel that stops leaves the same traffic",
         ),
     )

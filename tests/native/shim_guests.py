@@ -68,7 +68,7 @@ def notes(folder: Path) -> list[int]:
 
 @dataclass
 class Job:
-    """A job that calls NCCL until it is stated to stop."""
+    """A job that calls NCCL until it is asked to stop."""
 
     process: subprocess.Popen[str]
     folder: Path

@@ -1,6 +1,6 @@
 """Head and tail of the log files that a rank has open as standard output and error, without secrets.
 
-The file that NCCL was stated to write its log into (NCCL_DEBUG_FILE) is taken as well, while the rank has it open.
+The file that NCCL was asked to write its log into (NCCL_DEBUG_FILE) is taken as well, while the rank has it open.
 A file that several ranks write is taken once, for the host: its lines cannot be laid to one rank. The log of a dead rank
 is looked for where the logs of the living ranks are, with its own number in the name.
 """

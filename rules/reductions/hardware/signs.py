@@ -35,7 +35,7 @@ _CONGESTION = {
     "np_ecn_marked_roce_packets": ("packets received with a congestion mark", 100),
     "port_xmit_wait": ("ticks with data to send and no credit", 10_000),
 }
-# A NIC that was stated to slow down does not speed up again for 300 us (rpg_time_reset of its rate control).
+# A NIC that was asked to slow down does not speed up again for 300 us (rpg_time_reset of its rate control).
 _HELD_S = 300e-6
 _SLOWED_DOWN = ("rp_cnp_handled", "np_cnp_sent")
 # With the least number that counts: links and frames that break are rare, transports repeat now and then.

@@ -41,7 +41,7 @@ def on_one_rail(blames: Sequence[Blame], sound: Collection[Link], place_of: Plac
 
 def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_of: PlaceOf) -> Blame | None:
     ends = [_at(rail, blame.ranks, place_of) for blame in blames]
-    # Of a link exactly one end is on the rail, or it tells none; who is stated to be slow by itself is on it.
+    # Of a link exactly one end is on the rail, or it tells none; who is known to be slow by itself is on it.
     parts = zip(ends, blames, strict=True)
     is_on = all(own >= {*blame.ranks} if blame.single else len(own) == 1 for own, blame in parts)
     links = tuple(sorted({link for blame in blames for link in blame.links}))

@@ -32,7 +32,7 @@ class Utterances:
 
 
 class LossFile(threading.Thread):
-    """Writes the losses from its own thread; ends when it is stated that there are no more."""
+    """Writes the losses from its own thread; ends when it hears that there are no more."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(name="loss-file")

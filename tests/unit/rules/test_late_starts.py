@@ -1,4 +1,4 @@
-"""Who is stated to begin the operators of rings last, by captures made up, and what must not look like it."""
+"""Who is known to begin the operators of rings last, by captures made up, and what must not look like it."""
 
 from __future__ import annotations
 
