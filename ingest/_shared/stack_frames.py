@@ -10,6 +10,9 @@ _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?")
 _FAULTHANDLER_FRAME = re.compile(r'\s*File "(.+)", line (\d{1,9}|\?\?\?),? in (.+)')
 _PYSTACK_FRAME = re.compile(r'\s*\((?:Python|C)\) File "(.+)", line (\d{1,9}), in (\S+)(?: \((.+)\))?\s*')
 _GDB_FRAME = re.compile(r"#\d{1,5} +(?:0x[0-9a-f]+ in )?(?=\S)")
+# What CPython's extension for gdb (Tools/gdb/libpython.py, 3.6 to 3.14) makes of a pointer to a frame: the whole line of
+# `py-bt-full`, an argument of the interpreter's loop in `bt`.
+_GDB_PYTHON = re.compile(r"\bFrame 0x[0-9a-f]{1,16}, for file ([^,]{1,400}), line (\d{1,9}), in ([^\s(]{1,200}) \(")
 
 
 def frame(line: str) -> Frame | None:
@@ -31,7 +34,12 @@ def frame(line: str) -> Frame | None:
 
 
 def _native(text: str) -> Frame:
-    """A frame of gdb's as py-spy would name it: the function without arguments, the source or library without its folder."""
+    """A frame of gdb's as py-spy would name it: the function without arguments, the source or library without its folder.
+
+    A frame of the interpreter whose Python frame gdb knows is that one.
+    """
+    if " for file " in text and (python := _GDB_PYTHON.search(text)):
+        return python[3], python[1], int(python[2]) or None
     head, _, library = text.rpartition(" from ")
     source = None
     if not head:

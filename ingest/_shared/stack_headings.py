@@ -39,6 +39,8 @@ _PROCESS = re.compile(
     r"[=#*-]{2,12} ?(?:(?:[\w.@/-]{1,80}[ ,|:]{1,3}){0,4}?(?i:pid)[ :=]{1,2})?(\d{2,9})(?: ?[=#*:-]{1,12})?"
     r"(?: {1,3}(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d(?::\d\d)?)?\s*"
 )
+# gdb was attached to it: typed, and as gdb answers.
+_ATTACHED = re.compile(r"(?:\(gdb\) attach|Attaching to (?:program: \S{1,120}, )?process) (\d{1,9})\s*")
 # Of the environment of the process, above its dump: "RANK=9 LOCAL_RANK=1".
 _ENVIRONMENT = re.compile(r"(?:export )?(?:[A-Z_]{1,40}=\S{1,80} )*RANK=(\d{1,7})(?: [A-Z_]{1,40}=\S{1,80})*\s*")
 # The name of a host or a pod alone, set off by a rule or called one: "--- pod/trainer-worker-3 ---", "== dgx-017 (10.1.0.17)".
@@ -87,7 +89,7 @@ def heading_of(line: str) -> Heading | None:
         return Heading(rank=int(found[1] or found[2]))
     if _OTHERS.fullmatch(bare):
         return Heading(is_others=True)
-    if found := _PROCESS.fullmatch(line):
+    if found := _PROCESS.fullmatch(line) or _ATTACHED.fullmatch(line):
         return Heading(pid=int(found[1]))
     if "RANK=" in line and (found := _ENVIRONMENT.fullmatch(line)):
         return Heading(rank=int(found[1]))

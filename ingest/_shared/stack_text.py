@@ -32,6 +32,8 @@ _PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
 FIRST_THREAD = "gdb 1"
 # What gdb prints of the one thread that it is at, to which no header belongs.
 INNERMOST = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?\S")
+# What `py-bt` of CPython's extension for gdb prints above the Python frames of the thread that it is at.
+OF_PYTHON = "Traceback (most recent call first):"
 ALONE = "gdb alone"
 
 
@@ -200,7 +202,7 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
 
 def _alone(line: str, number: int, pid: int | None, before: Thread | None) -> Thread | None:
     """The thread whose frames begin here without a header, where no thread of the text has one."""
-    begins = (before is None or before.handle == ALONE) and INNERMOST.match(line)
+    begins = (before is None or before.handle == ALONE) and (INNERMOST.match(line) or line.strip() == OF_PYTHON)
     return Thread(number, None, None, None, pid, ALONE) if begins else None
 
 

@@ -17,7 +17,7 @@ from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest._shared.stack_headings import Heading, heading_of, host_before, is_rule
 from forensics.ingest._shared.stack_rows import stack_batches
-from forensics.ingest._shared.stack_text import INNERMOST, PROCESS, Reading, Thread, header, timer_in
+from forensics.ingest._shared.stack_text import INNERMOST, OF_PYTHON, PROCESS, Reading, Thread, header, timer_in
 from forensics.ingest.interface import Ingester, Item, Problem
 
 Writer = tuple[int | None, tuple[tuple[str, str], ...]]
@@ -32,6 +32,7 @@ _BY_WATCHDOG = b"Pyspy dump for PID "
 _OF_TIMEOUT = b"Stack trace of the failed collective: "
 # What `py-spy dump --locals` prints below a frame.
 _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
+_OF_GDB = ("Python v", "[New LWP", "[Inferior ", "warning: ", "(gdb) ", "[Thread debugging ", "Using host libthread_db ")
 _OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
 
 
@@ -42,14 +43,17 @@ def sniff(head: bytes, path: str) -> int:
     """
     if b" Grid Status " in head or b"CUDA kernel " in head:
         return 75 if is_kernels(head.decode("utf-8", "replace")) else 0
-    if b"hread " not in head and b"#0 " not in head:  # of every header, and of what gdb prints of one thread
+    # One of these stands in every header, and in what gdb prints of one thread.
+    if b"hread " not in head and b"#0 " not in head and OF_PYTHON.encode() not in head:
         return 0
     written = (_plain(line) for line in head.decode("utf-8", "replace").splitlines())
     lines = [line for line in written if line.strip() and not _is_about_the_dump(line)]
-    headers = sum(header(line, 0, None) is not None or INNERMOST.match(line) is not None for line in lines)
+    headers = sum(header(line, 0, None) is not None or _begins_alone(line) for line in lines)
     frames = sum(frame(line) is not None for line in lines)
     dated = sum(_is_dated(line) for line in lines)
-    others = len(lines) - headers - frames - min(dated, headers)
+    # Below a frame gdb prints the line of its source, above all frames the built-in function that they are in.
+    sources = frames + headers if OF_PYTHON.encode() in head else 0
+    others = len(lines) - headers - frames - min(dated, headers) - sources
     is_log = b"\nFatal Python error: " in b"\n" + head or (others > 0 and b"\nTimeout (" in b"\n" + head)
     is_log = is_log or _BY_WATCHDOG in head or _OF_TIMEOUT in head
     return 70 if headers and frames and headers + frames > others and not is_log else 0
@@ -65,9 +69,13 @@ def _is_about_the_dump(line: str) -> bool:
         or _VARIABLE.match(line) is not None
         or is_command(line)
         or _OF_ENVIRONMENT.fullmatch(line[:_LONGEST_VARIABLE]) is not None
-        or line.startswith(("Python v", "[New LWP", "[Inferior ", "warning: "))
+        or line.startswith(_OF_GDB)
         or timer_in(line) is not None
     )
+
+
+def _begins_alone(line: str) -> bool:
+    return INNERMOST.match(line) is not None or line.strip() == OF_PYTHON
 
 
 def _is_dated(line: str) -> bool:

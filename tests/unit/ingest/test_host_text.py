@@ -220,6 +220,52 @@ def test_a_table_without_kernels_is_said_to_be_unreadable() -> None:
     assert not found.rows("device_kernels") and found.problems
 
 
+PY_BT = (
+    "(gdb) attach 4242\n[Thread debugging using libthread_db enabled]\n(gdb) py-bt\nTraceback (most recent call first):\n"
+    "  <built-in method read of _io.FileIO object at remote 0x7f31c2d0>\n"
+    '  File "/job/shards.py", line 44, in __getitem__\n    return self.open(index)\n'
+    '  File "/job/train.py", line 310, in <module>\n    main()\n'
+)
+MIXED = (
+    "#0  0x00007f5a1c36a0dc in read () from /lib/libc.so.6\n"
+    "#1  0x0000555f in _PyEval_EvalFrameDefault (tstate=0x1, f=Frame 0x5580, for file /job/shards.py, line 44, in __getitem__ "
+    "(self=<Shards(files=['a', 'b']) at remote 0x7f31>, index=9), throwflag=0) at Python/ceval.c:741\n"
+)
+FULL = (
+    "#3 Frame 0x5580, for file /job/shards.py, line 44, in __getitem__ (self=<Shards at remote 0x7f31>, index=9)\n"
+    "    return self.open(index)\n#9 Frame 0x5570, for file /job/train.py, line 310, in <module> ()\n    main()\n"
+)
+
+
+def test_python_frames_that_gdb_prints_of_one_thread() -> None:
+    found = read(PY_BT.encode(), "rank6.txt")
+    thread = found.row("stacks")
+    assert (found.ingester, thread["pid"], found.problems) == ("python_stacks_text", 4242, [])
+    assert found.stack(thread["call_path"]) == [("__getitem__", "/job/shards.py", 44), ("<module>", "/job/train.py", 310)]
+
+
+def test_python_frames_that_gdb_prints_of_all_threads() -> None:
+    of_one = PY_BT[PY_BT.index("Traceback") :]
+    text = "".join(f'Thread {n} (Thread 0x7f5a (LWP {4240 + n}) "python3"):\n{of_one}' for n in (2, 1))
+    stacks = read(text.encode(), "rank6.txt").rows("stacks")
+    assert [(row["thread"], row["is_main"], row["sample"]) for row in stacks] == [(4242, False, 0), (4241, True, 0)]
+
+
+def test_python_frames_within_those_of_gdb() -> None:
+    found = read(MIXED.encode(), "rank6.txt")
+    frames = found.stack(found.row("stacks")["call_path"])
+    assert frames == [("read", "libc.so.6", None), ("__getitem__", "/job/shards.py", 44)]
+    text = f'Thread 1 (Thread 0x7f5a (LWP 4241) "python3"):\n{FULL}'
+    found = read(text.encode(), "rank6.txt")
+    assert [name for name, _, _ in found.stack(found.row("stacks")["call_path"])] == ["__getitem__", "<module>"]
+
+
+def test_what_python_prints_of_an_exception_is_no_dump() -> None:
+    text = PY_BT.replace("most recent call first", "most recent call last")
+    found = choose(text.encode(), "rank6.txt")
+    assert found is None or found.name != "python_stacks_text"
+
+
 def test_gdb_tells_who_is_elsewhere_and_accuses_nobody_where_all_wait(tmp_path: Path) -> None:
     text = (SAMPLES / "python_stacks_text" / "handmade_rank2.gdb.txt").read_text()
     waiting = "#0  0x1 in pthread_cond_timedwait () from /lib/libc.so.6\n#1  0x2 in c10d::ProcessGroupNCCL::WorkNCCL::"
