@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from forensics.model import (
     RuleOutcome,
     Since,
     Suspect,
+    TreeLine,
     Verdict,
     Victims,
 )
@@ -53,7 +54,6 @@ from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
@@ -102,8 +102,9 @@ def _verdict(
     windows = frontier_rows(supply.get(FrontierWindows), overrides)
     groups = supply.call(group_rows)
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
+    tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
-    leads = _where_to_begin(supply, latest) if nobody else ()
+    leads = _where_to_begin(supply, (stack_tree(latest), tree)) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -114,7 +115,7 @@ def _verdict(
         victims=_victims(graph, suspects, findings) if suspects else (),
         labels=(*supply.call(limits, {Judgement: judged, Outcome: outcome}), *failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
-        tree=stack_tree(known_to_wait(latest, graph.waits_for)),
+        tree=tree,
         groups=groups,
         timeline=supply.call(timeline),
         coverage=supply.call(coverage),
@@ -149,11 +150,11 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
     return None
 
 
-def _where_to_begin(supply: Supply, latest: Mapping[int, Activity]) -> tuple[str, ...]:
-    """What to look at first where nobody can be named."""
+def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]]) -> tuple[str, ...]:
+    """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait."""
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
-    apart = () if awaited else unproven(supply.get(Roster), stack_tree(latest), heard.ranks)
+    apart = () if awaited else unproven(supply.get(Roster), trees, heard.ranks)
     return (*awaited, *supply.call(pointers), *apart)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from duckdb import DuckDBPyConnection
@@ -165,16 +165,16 @@ def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{where} and the rank on it: it computes at {clock} MHz ({path}), {others}"
 
 
-def unproven(roster: Roster, tree: tuple[TreeLine, ...], spoken: Collection[int]) -> Iterator[str]:
+def unproven(roster: Roster, trees: Sequence[tuple[TreeLine, ...]], spoken: Collection[int]) -> Iterator[str]:
     """Ranks that one moment shows apart, or that left nothing: a moving job may look so too, so they are not accused."""
-    yield from _stands_apart(roster, tree)
-    yield from _waits_for_a_build(roster, tree)
+    yield from _stands_apart(roster, trees)
+    yield from _waits_for_a_build(roster, trees[0])
     yield from _never_heard(roster, spoken)
 
 
-def _stands_apart(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
+def _stands_apart(roster: Roster, trees: Sequence[tuple[TreeLine, ...]]) -> Iterator[str]:
     """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
-    if (found := apart(tree)) is not None:
+    if (found := next(filter(None, map(apart, trees)), None)) is not None:
         few, many = found
         places = few.frames[-1], many.frames[-1]
         guessed = ", ".join(str(process.pid) for process in roster.guessed(few.ranks))

@@ -10,7 +10,7 @@ import pytest
 from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.collection import loose, pid_of, py_spy, write
 from tests.recordings.job import MILLISECOND, Group, Job
-from tests.recordings.places import HOST_CODE, LOADER_QUEUE, OTHER_CODE, Place
+from tests.recordings.places import BARRIER, GRADIENT_HOOK, HOST_CODE, LOADER_QUEUE, OTHER_CODE, Place
 from tests.recordings.verdicts import leaders, named, stated, verdict_of
 
 
@@ -231,6 +231,14 @@ def test_whoever_stands_apart_in_one_look_is_to_be_sampled_again(
     verdict = verdict_of(write(tmp_path, {f"rank{rank}.json": py_spy(place, pid_of(rank)) for rank, place in places.items()}))
     assert named(verdict) == set()
     assert [text.partition(" minutes")[0] for text in verdict.would_change if "it begins there" in text] == advised
+
+
+def test_whoever_is_in_another_call_than_all_in_backward_is_to_be_sampled_again(tmp_path: Path) -> None:
+    """Threads that sleep in backward wait in the reduction of its hooks, of which no frame of Python shows."""
+    places = {rank: BARRIER if rank == 3 else GRADIENT_HOOK for rank in range(8)}
+    verdict = verdict_of(write(tmp_path, {f"rank{rank}.json": py_spy(place, pid_of(rank)) for rank, place in places.items()}))
+    assert named(verdict) == set()
+    assert ["stacks of rank 3" in lead and "barrier" in lead for lead in verdict.leads] == [True]
 
 
 @pytest.mark.parametrize(("absent", "advised"), [({5}, True), (set(), False), ({1, 2, 3, 4, 5, 6}, False)])

@@ -33,7 +33,7 @@ def test_one_that_waits_for_those_who_are_elsewhere_is_no_place_to_begin(few: Wa
 )
 def test_numbers_that_are_missing_among_the_others(numbers: list[int], spoken: list[int], silent: bool) -> None:
     roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in numbers}, None)
-    assert bool(list(unproven(roster, (), spoken))) is silent
+    assert bool(list(unproven(roster, ((),), spoken))) is silent
 
 
 BATON = "FileBaton.wait (file_baton.py:50)"
@@ -50,4 +50,4 @@ BATON = "FileBaton.wait (file_baton.py:50)"
 )  # fmt: skip
 def test_a_build_that_all_ranks_wait_for(tree: tuple[TreeLine, ...], reported: bool) -> None:
     roster = Roster({rank: RankFacts(rank, has_stack=True) for rank in range(3)}, None)
-    assert any("the lock file" in said for said in unproven(roster, tree, ())) is reported
+    assert any("the lock file" in said for said in unproven(roster, (tree,), ())) is reported
