@@ -20,7 +20,7 @@ from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
-from forensics.vocabulary import StageName
+from forensics.vocabulary import GUESSED, StageName
 
 _MOST_ERRORS = 4
 _MOST_PROCESSES = 8
@@ -72,6 +72,9 @@ def limits(
     guessed = roster.guessed(roster.ranks)
     if guessed:
         why = f"{_numbered(guessed)} are numbered in the order of their hosts and ids, which is a guess"
+        yield Label("telemetry_limited", "ranks", f"no file names the ranks: {why}")
+    elif by_node := [rank for rank, facts in roster.ranks.items() if facts.rank_method == GUESSED]:
+        why = f"the numbers of processes on their node are taken for {ranks_text(by_node)}, which they are in a job of one node"
         yield Label("telemetry_limited", "ranks", f"no file names the ranks: {why}")
     if roster.world_size is None:
         yield Label("telemetry_limited", "membership", "the world size is not known: absent ranks cannot be counted")

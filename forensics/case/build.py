@@ -15,11 +15,13 @@ from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
+from forensics.case.launcher_folders import process_of
 from forensics.case.named_times import clock
+from forensics.case.owners import NO_RANK
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
 from forensics.case.sections import with_sections
-from forensics.case.settle import NO_RANK, settle_case
+from forensics.case.settle import settle_case
 from forensics.case.shared_facts import SHARED, Met
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
@@ -149,7 +151,7 @@ class _Copies:
 def _moment_or_place(artefact: Artefact) -> int | str | None:
     """What sets equal stacks apart: a process that stands still gives the same bytes again, and so do pods that wait alike."""
     at = clock(artefact.path)
-    return place_in(artefact.path) if at is None and artefact.rank is None else at
+    return place_in(artefact.path) or process_of(artefact.path) if at is None and artefact.rank is None else at
 
 
 def _tells_of_its_rank(reading: Reading) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from forensics.case.database import Connection, has_rows, insert_rows
 
+NO_RANK = "no rank is known"
+"""How the warning of a file begins whose rank nothing tells; it is taken back where the rank turns out to be known."""
 # The number in the largest communicator is the rank, where it is one communicator and nothing states another size of the job.
 _BY_NCCL = """
 INSERT INTO process_ranks (source_id, host, pid, rank, method)
@@ -197,9 +199,10 @@ def _name_own_logs(connection: Connection) -> None:
             give_log(connection, source_id, runs[run[0]])
 
 
-def give_log(connection: Connection, source_id: int, rank: int) -> None:
+def give_log(connection: Connection, source_id: int, rank: int, method: str = "content") -> None:
     """Make a log that of one rank, with what its lines tell of nobody else."""
-    connection.execute("UPDATE sources SET rank = $2, rank_method = 'content' WHERE source_id = $1", [source_id, rank])
+    connection.execute("UPDATE sources SET rank = $2, rank_method = $3 WHERE source_id = $1", [source_id, rank, method])
+    connection.execute(f"DELETE FROM ingest_warnings WHERE source_id = $1 AND starts_with(message, '{NO_RANK}')", [source_id])
     for table, chosen in LINES_OF_A_LOG.items():
         if has_rows(connection, table):
             statement = f"UPDATE {table} SET rank = $2 WHERE source_id = $1 AND rank IS NULL AND {chosen}"

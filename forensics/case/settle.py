@@ -8,19 +8,17 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import COMPRESSED_SUFFIXES
 from forensics.case.database import Connection, filled_tables, insert_rows
 from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks_beside_ranks
-from forensics.case.launcher_folders import name_local_ranks
+from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
 from forensics.case.other_runs import leave_out_other_runs
-from forensics.case.owners import name_owners
+from forensics.case.owners import NO_RANK, name_owners
 from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
 from forensics.case.start_order import number_by_start
 from forensics.ingest._shared.content import last_lines
 
-NO_RANK = "no rank is known"
-"""How the warning of a file begins whose rank nothing tells; it is taken back where the process turns out to be known."""
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
 _CHILDREN = """
 UPDATE stacks SET is_child = EXISTS (
@@ -234,6 +232,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     name_numbered_logs(connection)
     complete_nodes(connection)
     name_stacks_beside_ranks(connection)
+    guess_local_ranks(connection)
     number_by_start(connection)
     filled = filled_tables(connection)
     for table, statement in _SETTLED:

@@ -54,7 +54,7 @@ _Places = Mapping[tuple[int, str | None], int]
 
 def number_by_start(connection: Connection) -> None:
     """Fill `ranks` from the processes of stacks, where the case names no rank at all."""
-    if not has_rows(connection, "stacks") or _names_ranks(connection):
+    if not has_rows(connection, "stacks") or names_ranks(connection):
         return
     _name_places(connection)
     places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
@@ -77,7 +77,7 @@ def _name_places(connection: Connection) -> None:
         connection.execute(_PLACED, [list(places), list(places.values())])
 
 
-def _names_ranks(connection: Connection) -> bool:
+def names_ranks(connection: Connection) -> bool:
     """Whether any file speaks of a rank by its number: which of the processes that is, the order cannot tell."""
     columns = schema_columns()
 

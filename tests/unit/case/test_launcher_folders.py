@@ -69,9 +69,33 @@ def timed(local: int, place: tuple[str, int, str]) -> str:
     )
 
 
-@pytest.mark.parametrize(("first", "expected"), [("world_size=4\n", {2}), ("", set())], ids=["all of the job", "nothing tells"])
-def test_stacks_in_logs_whose_ranks_are_proven(tmp_path: Path, first: str, expected: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("first", "expected", "is_guess"),
+    [("world_size=4\n", {2}, False), ("", {2}, True), ("world_size=8\n", set(), False)],
+    ids=["all of the job", "nothing tells: those of one node", "a node of two"],
+)
+def test_stacks_in_logs_of_processes_of_a_node(tmp_path: Path, first: str, expected: set[int], is_guess: bool) -> None:
     run = start(tmp_path, first, failed=None) / "none_k2/attempt_0"
     for local in range(4):
         (run / str(local) / "stderr.log").write_text(f"start {local}\n" + timed(local, READS if local == 2 else WAITS))
-    assert named(verdict_of(tmp_path)) == expected
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) == expected
+    assert is_guess == any("are in a job of one node" in label.reason for label in verdict.labels)
+    assert not expected or not [warning for warning in verdict.warnings if "no rank is known" in str(warning)]
+
+
+def test_processes_of_equal_stacks_are_several(tmp_path: Path) -> None:
+    run = start(tmp_path, "", failed=None) / "none_k2/attempt_0"
+    for local in range(4):
+        (run / str(local) / "stderr.log").write_text(timed(0, READS if local == 2 else WAITS))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize("others", ["none_k3/attempt_0/1", "none_k2/attempt_0/5"], ids=["two nodes", "a gap"])
+def test_numbers_on_a_node_are_no_ranks_beside_another_node_or_with_a_gap(tmp_path: Path, others: str) -> None:
+    run = start(tmp_path, "", failed=None) / "none_k2/attempt_0"
+    for local in range(4):
+        (run / str(local) / "stderr.log").write_text(f"start {local}\n" + timed(local, READS if local == 2 else WAITS))
+    (tmp_path / others).mkdir(parents=True)
+    (tmp_path / others / "stderr.log").write_text("start\n" + timed(7, WAITS))
+    assert named(verdict_of(tmp_path)) == set()
