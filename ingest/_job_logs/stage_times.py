@@ -203,7 +203,8 @@ def _pairs(line: str) -> Found:
     usual = _ms(line) or (1000.0 if _PASSES.search(line) else None)
     found: Found = []
     for pair in _PAIR.finditer(line):
-        kind, unit = kind_of(pair["name"]), pair["unit"] or pair["inner"]
+        kind, named = kind_of(pair["name"]), _UNIT.search(pair["name"])
+        unit = pair["unit"] or pair["inner"] or (named[1] or named[2] if named else None)
         if (
             kind is None
             or not (unit or "." in pair["value"])

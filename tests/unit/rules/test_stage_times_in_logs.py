@@ -320,3 +320,15 @@ def test_ranks_in_a_row_that_compute_longer_together(tmp_path: Path) -> None:
 def test_ranks_that_may_do_other_work(tmp_path: Path, times: Times, more: str) -> None:
     options = "------------------------ arguments ------------------------\n" + more if more else ""
     assert named(judged(tmp_path, options + lines(times, ranks=16))) == set()
+
+
+def test_whole_numbers_count_where_their_name_states_the_unit(tmp_path: Path) -> None:
+    record = '{{"step": {}, "rank": {}, "fwd_ms": {}, "bwd_ms": 420, "allreduce_ms": {}}}\n'
+    said = [
+        record.format(step, rank, 305 if rank == 2 else 210, 12 if rank == 2 else 107)
+        for step in range(12)
+        for rank in range(4)
+    ]
+    (tmp_path / "parts.jsonl").write_text("".join(said))
+    assert "rank 2: its forward takes 305 ms a step" in verdict_of(tmp_path).would_change[0]
+    assert not read(("begin\n" + "".join(said).replace("_ms", "")).encode(), "job.log").rows("log_stage_times")
