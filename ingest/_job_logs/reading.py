@@ -97,7 +97,7 @@ class _Reader:
         self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._served = served.Served()
         self._stacks = stack_dumps.StackDumps()
-        self._cancelled = False
+        self._cancelled, self._start_line = False, 0
         # What stands in front of the lines of a process: a label of its rank, or only of its node.
         self._outer: dict[str, str | None] = {}
 
@@ -144,6 +144,7 @@ class _Reader:
         if self._starts.begins(bare) or stack_dumps.SERVER_START in bare:
             self.events.close_attempt()
             self._stacks.forget()
+            self._start_line = number
         self._world.feed(bare)
         self._versions.feed(bare)
         self._training.feed(bare)
@@ -247,8 +248,7 @@ class _Reader:
         for (pid, address), rank in self._launchers.actors.items():
             self._identities.processes.note(int(pid), address, rank)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
-        if self.nodes.why:
-            why = self.nodes.why
+        if why := self.nodes.why:
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
         for number, text, address in found.of_kind("node_failed"):
@@ -256,7 +256,7 @@ class _Reader:
                 found.add(number, "node_failed", address, text, address, Origin(rank, None, "", 0))
         self._served.add_to(self.events, self.origins.servers)
         # Steps are trained after the end of a process only by a job that was started again.
-        begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0)
+        begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0, self._start_line)
         found.close_attempt(begin)
         if self._horovod.has_passed(self._progress.resumed):
             found.close_attempt(only="stall_report")

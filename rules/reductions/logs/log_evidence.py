@@ -92,7 +92,7 @@ class Logged:
 _SPOKEN = """
 SELECT rank, min(host) FROM (
     SELECT rank, CASE WHEN origin IN ('watchdog', 'nccl') THEN host END AS host FROM log_positions
-    UNION ALL SELECT rank, host FROM log_events
+    UNION ALL SELECT rank, host FROM log_events WHERE NOT starts_with(kind, 'earlier_')
     UNION ALL SELECT rank, host FROM sources WHERE kind IN ('training_log', 'nccl_log')
 ) WHERE rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
