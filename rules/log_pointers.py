@@ -29,6 +29,12 @@ _WORKERS = """
 SELECT regexp_extract(subject, 'worker=([0-9]+)', 1), min(source) FROM logged_event
 WHERE kind = 'process_exit' AND subject LIKE 'died worker=%' GROUP BY ALL ORDER BY ALL
 """
+# Why an actor died stands in its own log, which carries the number of its process; what somebody asked to end is no lead.
+_ACTORS = r"""
+SELECT regexp_extract(subject, ' pid=([0-9]+) ', 1) AS pid, max(regexp_extract(subject, ' ip=(\S+)', 1)), min(source),
+       bool_or(starts_with(subject, 'asked'))
+FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '% pid=% by=ray%' GROUP BY pid ORDER BY pid
+"""
 _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
@@ -60,6 +66,11 @@ _KILLED = """
 SELECT subject, min(source) FROM logged_event
 WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod') GROUP BY ALL ORDER BY ALL
 """
+_KILLED_TASKS = """
+SELECT subject, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE 'task=% host=% Out Of Memory%' GROUP BY ALL ORDER BY ALL
+"""
+_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) ")
 # Who stopped the job, by its launcher or by Slurm.
 _STOPPED = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
@@ -72,6 +83,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     """What was lost or ended, the surest first."""
     yield from _lost_nodes(connection)
     yield from _dead_workers(connection)
+    yield from _dead_actor(connection)
     yield from _dead_pods(connection)
     yield from _killed(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
@@ -98,6 +110,15 @@ def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the end of the log of worker {worker} and the kernel log of its host: its executor saw it die ({source})"
 
 
+def _dead_actor(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of Ray of which nothing shows the rank."""
+    actors = rows_of(connection, "log_events", _ACTORS, kinds=("process_exit",))
+    if len(actors) == 1 and not actors[0][3]:
+        ((pid, address, source, _),) = actors
+        host = f" on {address}" if address not in ("", "0.0.0.0") else ""
+        yield f"the log of Ray's worker with pid {pid}{host} and the kernel log of its host: it died ({source})"
+
+
 def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
     """One pod that ended by an error or for its memory, or was evicted, and of which nothing shows the ranks."""
     ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
@@ -111,6 +132,11 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _killed(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process of a rank that is not known, perhaps not of the job."""
+    tasks = rows_of(connection, "log_events", _KILLED_TASKS, kinds=("process_exit",))
+    if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
+        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
+        yield f"what {of}: it was killed for its memory ({tasks[0][1]})"
+        return
     killed = rows_of(connection, "log_events", _KILLED, kinds=("oom_kill",))
     if len(killed) == 1:
         ((what, source),) = killed

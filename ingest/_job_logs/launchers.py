@@ -2,7 +2,8 @@
 
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
 deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
-launcher.py of MosaicML, the subprocess launcher of Lightning, the executors of vLLM.
+launcher.py of MosaicML, the subprocess launcher of Lightning, the executors of vLLM, paddle/distributed/fleet/launch_utils.py
+and launch/controllers of PaddlePaddle.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -28,6 +29,8 @@ WORDS = (
     "Expected zero exit code",
     "signaled to shutdown",
     " died from signal ",
+    "the trainer process with rank=",
+    " status failed cmd ",
 )
 START_WORDS = (
     *ray_actors.STARTS,
@@ -70,6 +73,9 @@ _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) ex
 _EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
+# PaddlePaddle: of trainers that were seen at once none is stated to be the first; the number of a container counts on its host.
+_TRAINERS = re.compile(r"Out of all \d{1,7} trainers, the trainer process with rank=\[(?P<ranks>\d{1,7}(?:, \d{1,7}){0,255})\]")
+_CONTAINER = re.compile(r"^Container rank (?P<local>\d{1,5}) status failed cmd .{1,2000}? code (?P<code>-?\d{1,5}) log ")
 # text-generation-inference; of shards that were killed together none is stated to be the first.
 _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
 # The launcher hears of the first shard that ends before it is ready, and ends the others for it.
@@ -205,6 +211,10 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
     if shard := _SHARD.search(line):
         yield Ended(rank_number(shard["rank"]), f"exitcode=-{shard['signal']} time=list by=mpi")
+    if trainers := _TRAINERS.search(line):
+        yield from (Ended(rank_number(rank), "exitcode=unknown time=list by=mpi") for rank in trainers["ranks"].split(", "))
+    if container := _CONTAINER.match(line):
+        yield Ended(None, f"exitcode={container['code']} local_rank={container['local']}")
     if unready := _UNREADY.search(line):
         yield Ended(rank_number(unready["rank"]), "exitcode=1 first by=mpi")
     if (worker := _WORKER.search(line)) and not _REPLICA.search(line):

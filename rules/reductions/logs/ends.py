@@ -164,17 +164,23 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
 def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
     """The tasks that the kernel killed for memory, where it killed as many processes of the step as srun names of it.
 
-    srun says the same of tasks that were only ended with them: with fewer kills it is not known whose they were.
+    srun says the same of tasks that were only ended with them: with fewer kills it is not known whose they were. The one task
+    of a host may be a launcher.
     """
     found: list[Exit] = []
     kills = 0
+    by_host: dict[str, set[int]] = defaultdict(set)
     for text, subject, source in rows_of(connection, "log_events", _MEMORY, kinds=("oom_kill",)):
         killed, tasks = _KILLS.search(text), _TASKS.match(subject)
         kills += int(killed[1]) if killed else 0
+        if tasks:
+            by_host[tasks["host"]] |= _numbers(tasks["tasks"])
         if tasks and subject[tasks.end() :].startswith(_MEMORY_OF_TASK):
             how = partial(Exit, code=-signal.SIGKILL, pid=None, first=True, source=source, by_mpi=True, is_for_memory=True)
             found += [how(task, host=tasks["host"]) for task in _numbers(tasks["tasks"])]
-    return found if kills == len(found) == len({end.rank for end in found}) else []
+    if kills != len(found) or kills != len({end.rank for end in found}):
+        return []
+    return [end for end in found if len(by_host[end.host or ""]) > 1]
 
 
 def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:

@@ -56,6 +56,9 @@ def pods(*names: str) -> str:
     )
 
 
+PADDLE = "2024-05-24 launch_utils.py:545] ABORT!!! Out of all 4 trainers, the trainer process with rank=[{}] was aborted.\n"
+
+
 @pytest.mark.parametrize(
     ("text", "rank"),
     [
@@ -78,6 +81,7 @@ def pods(*names: str) -> str:
         ("n7.hsn: rank 2 died from signal 9\nn9.hsn: rank 1 died from signal 6\nn9.hsn: rank 0 died from signal 6\n", 2),
         ("n9: rank 1 died from signal 15\nn7: rank 2 exited with code 139\n", 2),
         ('{"log":"Rank 2 crashed with exit code -7.\\n","stream":"stderr","time":"2026-03-21T02:04:11Z"}\n', 2),
+        (f"ERROR {PADDLE.format('3')}", 3),
     ],
     ids=[
         "composer",
@@ -99,6 +103,7 @@ def pods(*names: str) -> str:
         "pals kill",
         "pals code",
         "record",
+        "paddle",
     ],
 )
 def test_the_rank_that_a_launcher_saw_end_first(tmp_path: Path, text: str, rank: int) -> None:
@@ -226,6 +231,19 @@ def test_tasks_of_which_nothing_tells_who_was_killed_for_memory(tmp_path: Path, 
     assert not named(pasted(tmp_path, text))
 
 
+def test_where_to_begin_with_the_one_task_of_a_host_that_was_killed_for_memory(tmp_path: Path) -> None:
+    of_nodes = of_step(1, "task 1: Out Of Memory") + "srun: error: n1: task 0: Terminated\n"
+    verdict = pasted(tmp_path, "srun -N2 --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=8 a.py\n" + of_nodes)
+    assert not named(verdict)
+    assert verdict.would_change[0].startswith("what task 1 of srun on n2 was, one rank or the launcher of several")
+
+
+def test_where_to_begin_with_a_worker_of_ray_whose_rank_is_not_known(tmp_path: Path) -> None:
+    died = RAY.format(52)
+    assert "Ray's worker with pid 52" in pasted(tmp_path, died).would_change[0]
+    assert "Ray's worker" not in "".join(pasted(tmp_path, died + RAY.format(53)).would_change)
+
+
 def test_one_task_on_its_host_may_be_a_launcher(tmp_path: Path) -> None:
     assert not named(pasted(tmp_path, task("task 1: Exited with exit code 1", "srun: error: n1: task 0: Terminated\n")))
 
@@ -295,6 +313,19 @@ def test_an_attempt_that_was_followed_by_another_tells_nothing_of_it(tmp_path: P
     assert not named(pasted(tmp_path, start.format(64) + failed + start.format(32) + "step 1\n"))
     assert named(pasted(tmp_path, start.format(64) + failed + start.format(32) + AGENT.format(-9, 0))) == {0}
     assert named(pasted(tmp_path, start.format(64) + failed + "$ torchrun --version\n$ python a.py torchrun x\n")) == {1}
+
+
+def test_a_wait_of_an_earlier_attempt_names_nobody(tmp_path: Path) -> None:
+    start = "$ torchrun --nproc_per_node=4 fit.py\n"
+    waits = "".join(
+        f"[rank{rank}]:[E1103 03:22:51.2 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=411, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600017 milliseconds\n"
+        for rank in (0, 1, 3)
+    )
+    assert named(pasted(tmp_path, start + waits)) == {2}
+    later = pasted(tmp_path, start + waits + start + "step 100 loss 2.9\nstep 110 loss 2.8\n")
+    assert (named(later), later.outcome) == (set(), Outcome.INCONCLUSIVE)
+    assert "rank 2" not in "".join(later.would_change)
 
 
 def test_a_command_on_another_node_begins_no_other_attempt(tmp_path: Path) -> None:
