@@ -19,6 +19,8 @@ _RANK_WORD = re.compile(
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
 _OF_A_PROCESS = re.compile(r"stack|spy|thread|fault|gdb|pstack|proc", re.IGNORECASE)
 _TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-]|(?:^|(?<=[_.-]))(?P<word>[A-Za-z]{4,}|r))(?P<number>\d{1,5})$")
+# `r3.2`: the second look at a rank.
+_SHORT = re.compile(r"r(?P<rank>\d{1,5})[_.-](?P<sample>\d{1,4})", re.IGNORECASE)
 # One file a process of the job, or a host where a launcher starts the processes of each (Azure ML).
 _PROCESS_LOG = re.compile(r"std_log_process_(\d{1,5})")
 _NOT_A_RANK = frozenset(
@@ -96,6 +98,8 @@ def origin(path: str) -> Origin:
     sample: int | None = None
     if explicit:
         sample = int(explicit[1])
+    elif short := _SHORT.fullmatch(stem):
+        sample = int(short["sample"])
     elif rank is not None and (word is not None or _number_is_spare(parts, stem)):
         sample = _trailing_sample(rest if word else f"_{rest}")
     is_child = True if _CHILD.search(stem) or (word and _WORKER.search(rest)) else None
@@ -150,7 +154,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
     if recorder and not _OF_A_PROCESS.search(stem):
         # `dump_0302` may be a time of day; of one file the number alone proves no more than any other number.
         return int(recorder[1]), GUESSED if recorder[1].startswith("0") and len(recorder[1]) > 2 else "path"
-    if numbered := _PROCESS_LOG.fullmatch(stem):
+    if numbered := _PROCESS_LOG.fullmatch(stem) or _SHORT.fullmatch(stem):
         return int(numbered[1]), GUESSED
     trailing = None if _DEVICE.search(stem) else _TRAILING.search(stem)
     word_before = (trailing["before"] or trailing["word"] or "").lower() if trailing else ""

@@ -2,7 +2,8 @@
 
 Two collections are of different runs where most of the ranks that both tell of are other processes in each. Bundles say when
 they were made, and the newest is meant; of folders, the one whose content is newer by more than any job is silent. Where no
-time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job.
+time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job. Of two logs
+of launchers, the one whose ranks ended earlier as other processes is left out.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ SELECT s.source_id, s.path, s.host, greatest(s.captured_ns, k.newest, o.newest) 
 LEFT JOIN (SELECT source_id, max(time_ns) AS newest FROM stacks GROUP BY source_id) k USING (source_id)
 LEFT JOIN (SELECT source_id, max(enqueued_ns) AS newest FROM operations GROUP BY source_id) o USING (source_id)
 """
+# How launchers saw processes of known ranks end, and when the last one of a log did.
+_ENDED = r"""
+SELECT source_id, path, rank, pid, max(epoch_ns(ended)) OVER (PARTITION BY source_id) FROM (
+    SELECT s.source_id, s.path, l.rank, TRY_CAST(regexp_extract(l.subject, ' pid=([0-9]{1,9})\b', 1) AS BIGINT) AS pid,
+           TRY_CAST(replace(regexp_extract(l.subject, ' time=([0-9_:-]{19})', 1), '_', ' ') AS TIMESTAMP) AS ended
+    FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
+) WHERE pid IS NOT NULL ORDER BY ALL
+"""
+_ONE_END_NS = 60_000_000_000
+"""Within this time launchers of one job on several nodes see their processes end."""
 _REJECTED = """
 UPDATE sources SET status = 'rejected', rows = 0, reason = ? WHERE source_id IN (SELECT unnest(?::BIGINT[]))
 """
@@ -61,6 +72,7 @@ class _Collection:
 
 def leave_out_other_runs(connection: Connection) -> None:
     """Take the rows of all runs but the newest out of the case, or those of all where nothing shows which is the newest."""
+    _leave_out_older_logs(connection)
     rows = connection.execute(_PROCESSES).fetchall()
     roots = [path.removesuffix("bundle.json") for (path,) in connection.execute(_ROOTS).fetchall()]
     are_bundles = len(roots) > 1
@@ -77,6 +89,28 @@ def leave_out_other_runs(connection: Connection) -> None:
         if not is_older and other.is_meant:
             other.is_meant = False
             _reject(connection, other, f"{len(each.common(other))} ranks are other processes in {each.folder}{_OPEN}")
+
+
+def _leave_out_older_logs(connection: Connection) -> None:
+    """Take out logs of launchers whose ranks ended as other processes before those of a newer one did."""
+    logs: dict[int, _Collection] = {}
+    for source_id, path, rank, pid, ended_ns in connection.execute(_ENDED).fetchall():
+        log = logs.setdefault(source_id, _Collection(path, [source_id], newest_ns=ended_ns))
+        log.processes[rank].add(pid)
+    kept: list[_Collection] = []
+    for log in sorted(logs.values(), key=lambda each: (-(each.newest_ns or 0), each.folder)):
+        other = next((other for other in kept if _ended_before(log, other)), None)
+        if other is None:
+            kept.append(log)
+            continue
+        ranks = len(log.common(other))
+        _reject(connection, log, f"{ranks} ranks ended as other processes in {other.folder}, later: another run")
+
+
+def _ended_before(log: _Collection, other: _Collection) -> bool:
+    if log.newest_ns is None or other.newest_ns is None or other.newest_ns - log.newest_ns <= _ONE_END_NS:
+        return False
+    return len(log.common(other)) >= _LEAST_RANKS and log.is_another_run(other)
 
 
 def _folders(rows: Iterable[tuple[str, int, int]]) -> list[str]:

@@ -96,3 +96,37 @@ def test_folders_of_one_run_are_read_together(
     for name, pids in (first, second):
         loose(tmp_path / name, pids)
     assert kept(tmp_path)[1] == []
+
+
+def table(day: int, pids: Mapping[int, int]) -> str:
+    """What torchrun prints when its ranks fail."""
+    rows = "".join(
+        f"[{rank}]:\n  time      : 2026-03-{day:02}_11:10:09\n  host      : n1\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: {pid})\n"
+        for rank, pid in pids.items()
+    )
+    return f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nFailures:\n{rows}"
+
+
+def logs_left(folder: Path, logs: Mapping[str, str]) -> set[str]:
+    """Logs whose ends are left."""
+    for name, text in logs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with open_case([folder]) as case:
+        left = case.execute("SELECT DISTINCT s.path FROM log_events JOIN sources s USING (source_id)").fetchall()
+    return {path for (path,) in left}
+
+
+def test_of_logs_of_two_runs_the_one_that_ended_last_is_meant(tmp_path: Path) -> None:
+    former, present = table(3, {0: 70, 1: 71}), table(9, {0: 80, 1: 81})
+    assert logs_left(tmp_path, {"slurm-9.out": present, "old/slurm-7.out": former}) == {"slurm-9.out"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [table(9, {2: 70, 3: 71}), table(9, {0: 80, 1: 71}), table(9, {0: 70, 1: 71}), table(3, {0: 70})],
+    ids=["another node", "restarted in part", "the other node ended at once", "one rank"],
+)
+def test_logs_of_one_run_are_read_together(other: str, tmp_path: Path) -> None:
+    assert logs_left(tmp_path, {"a.log": table(9, {0: 80, 1: 81}), "b.log": other}) == {"a.log", "b.log"}
