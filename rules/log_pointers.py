@@ -35,6 +35,11 @@ SELECT regexp_extract(subject, ' pid=([0-9]+) ', 1) AS pid, max(regexp_extract(s
        bool_or(starts_with(subject, 'asked'))
 FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '% pid=% by=ray%' GROUP BY pid ORDER BY pid
 """
+# The innermost task of those that passed an error on stands last.
+_TASK_RAISED = r"""
+SELECT regexp_extract(subject, ' pid=([0-9]+)', 1), regexp_extract(subject, ' ip=(\S+)', 1), rank, source FROM logged_event
+WHERE kind = 'process_exit' AND subject LIKE 'raised %' ORDER BY path DESC, locator DESC LIMIT 1
+"""
 _PODS = """
 SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
@@ -117,6 +122,11 @@ def _dead_actor(connection: DuckDBPyConnection) -> Iterator[str]:
         ((pid, address, source, _),) = actors
         host = f" on {address}" if address not in ("", "0.0.0.0") else ""
         yield f"the log of Ray's worker with pid {pid}{host} and the kernel log of its host: it died ({source})"
+    raised = rows_of(connection, "log_events", _TASK_RAISED, kinds=("process_exit",))
+    if raised and not actors:
+        ((pid, address, rank, source),) = raised
+        which = f"{'' if rank is None else f' (rank {rank})'}{f' on {address}' if address else ''}"
+        yield f"the log of Ray's worker with pid {pid}{which}: its task raised what ended the driver ({source})"
 
 
 def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -154,13 +154,13 @@ PATTERNS = (
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
         "signal_sent",
-        r"(?:Sending process|Closing process) (?P<pid>\d+) (?:closing signal|via signal) (?P<signal>\w+)",
+        r"(?:Sending|Closing|Unable to shutdown) process (?P<pid>\d{1,9}) (?:closing|via)(?: [\w.]{1,20},)?"
+        r" (?:signal|forcefully exiting via) (?:Signals\.)?(?P<signal>\w{1,12})",
         "pid={pid} {signal}",
-        ("Sending process ", "Closing process "),
+        ("Sending process ", "Closing process ", "Unable to shutdown process "),
     ),
     pattern("signal_sent", r"terminated with code -?\d{1,5}\. Forcefully terminat", "by=lightning"),
-    # Releases of early 2025 leave out the last letter.
-    pattern("signal_sent", r"Received sigquit from a child proces", "by=sglang"),
+    pattern("signal_sent", r"Received sigquit from a child proces", "by=sglang"),  # some releases leave out the last letter
     # A broadcast that workers of vLLM do not read yet: they may compile as well as hang.
     pattern(
         "broadcast_waits", r"No available shared memory broadcast block found in (?P<seconds>\d{1,6}) ?second", "{seconds} s"
@@ -261,8 +261,7 @@ WORDS = (
         "Received sigquit",
         "memory broadcast block",
         "SIGQUIT received",
-        "closing signal",
-        "via signal",
+        *("closing signal", "via signal", "forcefully exiting"),
         "CANCELLED AT",
         "STEPD TERMINATED",
     ),

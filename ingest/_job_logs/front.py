@@ -37,7 +37,7 @@ _ELEMENT = re.compile(
     r"|\(VllmWorker rank=(?P<worker>\d{1,7}) pid=\d{1,9}\)"
     r"|\[(?P<tee>[A-Za-z_][\w-]{0,63}?\d{1,5})\]:"
     r"|\[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\]"
-    r"|\((?P<actor>[\w.:-]{0,80}(?: [A-Z]{2,8}\d{1,5}){0,4} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
+    r"|\((?P<actor>[\w.:-]{0,80}(?:\[rank=\d{1,7}\])?(?: [A-Z]{2,8}\d{1,5}){0,4} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\)"
     r"|\((?P<node>head|worker\d{1,5}), rank=\d{1,7}, pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)"
     r"|(?P<task>\d{1,7})(?::(?=[ \[]|$)|\|(?= ))"
     r"|(?<!.)\[(?P<box>\d{1,4})\]:?(?= [^\s\[])"
@@ -47,6 +47,8 @@ _ELEMENT = re.compile(
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
     r") ?"
 )
+_OF_ACTOR = re.compile(r"\[rank=(\d{1,7})\]")
+"""Of actors of Ray that call themselves by their rank in the job."""
 _UNIT = re.compile(r"(?P<host>[\w.-]{1,255}) (?P<unit>[^\s:\[]{1,80}(?:\[\d{1,9}\]|(?<=kernel))): ?")
 _RANKED = re.compile(r'"(?:global_)?rank": ?"?(\d{1,7})\b')
 _LOGGED = re.compile(r'"(?:log|message|msg)": ?"((?:[^"\\]|\\.)*)')
@@ -123,6 +125,8 @@ def front(line: str) -> Front:
             labels["service"] = found[kind]
         elif kind in _LABELS:
             labels[kind] = found[kind]
+            own = _OF_ACTOR.search(found[kind]) if kind == "actor" else None
+            rank = rank_number(own[1]) if own else rank
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""
     rank = _writer(line, place) if rank is None else rank
     if not place:

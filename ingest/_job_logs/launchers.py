@@ -30,6 +30,7 @@ WORDS = (
     "signaled to shutdown",
     " died from signal ",
     "the trainer process with rank=",
+    "ray::",
     " status failed cmd ",
 )
 START_WORDS = (
@@ -73,6 +74,12 @@ _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) ex
 _EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
+# A driver hears of the first task that raises; its peers may raise the same, so it is no end of a rank.
+_RAISED = re.compile(
+    r"(?:ray\.exceptions\.RayTaskError(?:\((?P<error>\w{1,80})\))?: |^\s{0,24})ray::[\w.:<>-]{1,200}\(\) "
+    r"\(pid=(?P<pid>\d{1,9})(?:, ip=(?P<address>[\w.:]{1,45}))?(?:, [^)]{0,160}?\[rank=(?P<rank>\d{1,7})\])?"
+)
+_LOST_ANOTHER = frozenset({"ActorDiedError", "RayActorError", "ActorUnavailableError", "DistBackendError", "EngineDeadError"})
 # PaddlePaddle: of trainers that were seen at once none is stated to be the first; the number of a container counts on its host.
 _TRAINERS = re.compile(r"Out of all \d{1,7} trainers, the trainer process with rank=\[(?P<ranks>\d{1,7}(?:, \d{1,7}){0,255})\]")
 _CONTAINER = re.compile(r"^Container rank (?P<local>\d{1,5}) status failed cmd .{1,2000}? code (?P<code>-?\d{1,5}) log ")
@@ -211,6 +218,9 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(ended["rank"]), f"exitcode={ended['code']} pid={ended['pid']} time=list by=mpi")
     if shard := _SHARD.search(line):
         yield Ended(rank_number(shard["rank"]), f"exitcode=-{shard['signal']} time=list by=mpi")
+    if (raised := _RAISED.search(line)) and raised["error"] not in _LOST_ANOTHER:
+        where = f" ip={raised['address']}" if raised["address"] else ""
+        yield Ended(rank_number(raised["rank"] or ""), f"raised pid={raised['pid']}{where}")
     if trainers := _TRAINERS.search(line):
         yield from (Ended(rank_number(rank), "exitcode=unknown time=list by=mpi") for rank in trainers["ranks"].split(", "))
     if container := _CONTAINER.match(line):

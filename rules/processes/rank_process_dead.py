@@ -160,8 +160,11 @@ def _is_known(facts: RankFacts) -> bool:
 
 def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
     unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
-    if unexplained and _seen_by_launcher(logged, facts):
+    seen = _seen_by_launcher(logged, facts)
+    if unexplained and seen:
         return Confidence.SUSPECT
+    if facts.exit_signal is None and seen and not (seen.first or seen.time or seen.pid):
+        return Confidence.LIKELY  # what stands alone was not seen to be the first: others may raise the same
     if (by_device := _by_device(logged, facts)) and may_be_the_program(by_device):
         return Confidence.LIKELY
     if any(end.rank == facts.rank and end.is_local for end in logged.exits):

@@ -23,13 +23,15 @@ from forensics.rules.reductions.logs.process_exit import BY_ITSELF, ENDED_BY_LAU
 # GPUs of the largest node in use: with more ranks, a number that was counted on a host is not one of the job.
 _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
-
-
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. Of a process that went
 # away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is stated.
+# A kill by the launcher itself, of a process that did not end when asked to, is the end that it asked for.
 _EXITS = """
 SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
-       WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE l.subject END, l.source, l.after_cancel
+       WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE CASE WHEN EXISTS (
+           FROM log_events k WHERE k.kind = 'signal_sent' AND k.source_id = l.source_id AND k.subject SIMILAR TO
+               regexp_extract(l.subject, '^exitcode=-9 (pid=[0-9]+)', 1) || ' (SIGKILL|9)')
+           THEN replace(l.subject, 'exitcode=-9 ', 'exitcode=-15 ') ELSE l.subject END END, l.source, l.after_cancel
        OR (l.subject LIKE 'exitcode=unknown %' AND EXISTS (
            SELECT 1 FROM log_events f
            WHERE f.source_id = l.source_id AND f.kind = 'job_finished' AND f.locator < l.locator AND NOT EXISTS (

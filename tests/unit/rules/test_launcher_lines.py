@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Outcome
+from forensics.model import Confidence, Outcome
 from tests.recordings.verdicts import named, pasted
 
 COMPOSER = "ERROR:composer.cli.launcher:"
@@ -242,6 +242,51 @@ def test_where_to_begin_with_a_worker_of_ray_whose_rank_is_not_known(tmp_path: P
     died = RAY.format(52)
     assert "Ray's worker with pid 52" in pasted(tmp_path, died).would_change[0]
     assert "Ray's worker" not in "".join(pasted(tmp_path, died + RAY.format(53)).would_change)
+
+
+@pytest.mark.parametrize("sent", ["Signals.SIGTERM, forcefully exiting via Signals.SIGKILL", "15, forcefully exiting via 9"])
+def test_a_kill_by_the_launcher_of_a_rank_that_did_not_stop_is_no_end_of_its_own(tmp_path: Path, sent: str) -> None:
+    entry = "  time : 2025-08-13_06:19:48\n  host : n-4\n  rank : {0} (local_rank: {0})\n  exitcode : {1} (pid: 9{0})\n"
+    forced = (
+        f"W0813 06:20:18.8 16 torch/distributed/elastic/multiprocessing/api.py:916] Unable to shutdown process 91 via {sent}\n"
+    )
+    table = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n[1]:\n" + entry.format(1, -9)
+    table += "[2]:\n" + entry.format(2, -15) + "Root Cause (first observed failure):\n[0]:\n" + entry.format(0, 1)
+    assert named(pasted(tmp_path, forced + table)) == {0}
+    assert named(pasted(tmp_path, table)) == {1}
+
+
+TASK = "ray.exceptions.RayTaskError({0}): ray::{1}() (pid={2}, ip=10.0.0.7, actor_id=0b, repr={3})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TASK.format("OutOfMemoryError", "p-0-5:Policy.train", 52, "Policy[rank=5]"), "pid 52 (rank 5) on 10.0.0.7"),
+        (TASK.format("KeyError", "Runner.run", 9, "x") + "    ray::Worker.f() (pid=52, ip=10.0.0.7)\n", "pid 52 on 10.0.0.7"),
+        (TASK.format("ActorDiedError", "Runner.run", 9, "x"), None),
+    ],
+    ids=["own rank", "passed on", "lost another"],
+)
+def test_where_to_begin_with_a_task_of_ray_that_raised(tmp_path: Path, text: str, said: str | None) -> None:
+    verdict = pasted(tmp_path, 'Traceback (most recent call last):\n  File "a.py", line 3, in main\n' + text)
+    assert not named(verdict)
+    assert (f"Ray's worker with {said}: its task raised" in "".join(verdict.would_change)) is (said is not None)
+
+
+def test_a_worker_of_ray_that_calls_itself_by_its_rank(tmp_path: Path) -> None:
+    front = "(Policy[rank={0}] pid=3{0}) "
+    said = f'{front}Traceback (most recent call last):\n{front}  File "a.py", line 3, in f\n'
+    lost = "torch.distributed.DistBackendError: NCCL error, remote process exited or there was a network error"
+    own = said.format(5) + "(Policy[rank=5] pid=35) KeyError: 7\n"
+    verdict = pasted(tmp_path, own + "".join(said.format(n) + f"(Policy[rank={n}] pid=3{n}) {lost}\n" for n in (4, 6)))
+    assert named(verdict) == {5}
+
+
+def test_an_error_of_one_worker_that_a_controller_shows_alone_is_no_proof(tmp_path: Path) -> None:
+    said = '[Rank 3 Error Snippet]:\nTraceback (most recent call last):\n  File "t.py", line 20, in f\nValueError: x\n'
+    (first,) = pasted(tmp_path, said).suspects
+    assert (first.ranks, first.confidence) == ((3,), Confidence.LIKELY)
 
 
 def test_one_task_on_its_host_may_be_a_launcher(tmp_path: Path) -> None:
