@@ -3,6 +3,7 @@
 Links that are all slow look alike, and a job that was slow from its first step on has no better past: what a port is rated
 for is the only measure left. A NIC has work at least as long as the busiest of its queue pairs, so that all that it sent in
 that time is a bound from above. So is the sum over the queue pairs of one connection, as if they were busy at once.
+What queue pairs sent of which a log holds one sample (those of exchanges with many) is taken from their bytes in all.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ OF_LINE = 0.7
 """Of the rate of the line: NICs that have work reach nine tenths of it."""
 # NICs, and hosts: fewer may be those of one slow host or leaf.
 _LEAST_NICS, _LEAST_HOSTS = 4, 2
+# Of what the queue pairs of a NIC sent since they were made: of the others one sample is known, and they are taken to have sent
+# in the same course. Where these have more than half of it, what it moves lately is not known.
+_LEAST_SAMPLED = 0.5
 # Of the time, at the NIC that loses most: a network that has little to do delays nobody.
 _LEAST_LOST = 0.05
 
@@ -103,43 +107,83 @@ WITH halves AS (
     FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
 ), {ENDS}, rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
+), samples AS (
+    SELECT w.*, h.span, w.time_ns >= h.middle AS is_newer FROM wr_samples w JOIN halves h USING (source_id)
+    WHERE w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
 ), moved AS (
-    SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
-           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
-           max(time_ns) - min(time_ns) AS covered
-    FROM wr_samples w JOIN halves h USING (source_id)
-    WHERE w.time_ns >= h.middle AND w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
-    GROUP BY w.source_id, w.queue_pair, w.rank
+    SELECT source_id, queue_pair, rank, any_value(span) AS span,
+           max(completed) FILTER (is_newer) - min(completed) FILTER (is_newer) AS requests,
+           max(completed_bytes) FILTER (is_newer) - min(completed_bytes) FILTER (is_newer) AS bytes,
+           max(busy_ns) FILTER (is_newer) - min(busy_ns) FILTER (is_newer) AS busy, max(locator) FILTER (is_newer) AS locator,
+           max(time_ns) FILTER (is_newer) - min(time_ns) FILTER (is_newer) AS covered,
+           coalesce(max(completed_bytes), 0) AS total,
+           CASE WHEN count(*) FILTER (is_newer) > 1 THEN bytes
+                ELSE total - max(completed_bytes) FILTER (NOT is_newer) END AS most
+    FROM samples GROUP BY source_id, queue_pair, rank
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)], m.bytes, m.busy, m.span,
-       r.line, e.host, m.covered, s.path || '#entry=' || m.locator
+       r.line, e.host, m.covered, s.path || '#entry=' || m.locator, m.total, m.most,
+       coalesce(m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests, false)
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
 LEFT JOIN ends e ON e.source_id = m.source_id AND e.queue_pair = m.queue_pair
 LEFT JOIN rates r ON r.host = coalesce(q.host, s.host) AND r.parent = q.nic
-WHERE m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests AND q.nic IS NOT NULL
-    AND coalesce(q.direction, 'send') = 'send' AND on_host IS NOT NULL ORDER BY ALL
+WHERE q.nic IS NOT NULL AND coalesce(q.direction, 'send') = 'send' AND on_host IS NOT NULL ORDER BY ALL
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One queue pair that sends: `moved` bytes in `busy_ns` of work, between its samples in the newer half of its log.
+
+    `total` are its bytes since it was made, `most` those of the newer half at most (None where one sample is all there is).
+    """
+
+    rank: int
+    connection: tuple[str | None, ...]
+    moved: int
+    busy_ns: int
+    span_ns: int
+    line: float | None
+    peer: str | None
+    covered_ns: int
+    source: str
+    total: int
+    most: int | None
+    is_large: bool
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The longest at work comes last."""
+        return self.busy_ns, self.source
 
 
 @reduction
 def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
     """Read what the queue pairs of each NIC sent, and what its port is rated for."""
     asked = {"sources": sorted(source_ids(logs)), "requests": LEAST_REQUESTS, "bytes": LEAST_BYTES}
-    nics: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
-    for host, nic, *row in connection.execute(_USES, asked).fetchall() if logs else ():
-        nics[host, nic].append(tuple(row))
-    return LineUses(tuple(_use(*nic, rows) for nic, rows in sorted(nics.items())))
+    nics: dict[tuple[str, str], list[_Pair]] = defaultdict(list)
+    for host, nic, rank, ends, *rest in connection.execute(_USES, asked).fetchall() if logs else ():
+        nics[host, nic].append(_Pair(rank, tuple(ends), *rest))
+    found = (_use(*nic, pairs) for nic, pairs in sorted(nics.items()))
+    return LineUses(tuple(use for use in found if use is not None))
 
 
-def _use(host: str, nic: str, rows: Sequence[tuple[Any, ...]]) -> LineUse:
+def _use(host: str, nic: str, pairs: Sequence[_Pair]) -> LineUse | None:
+    """None without large requests, or where of too much of what it sent one sample is all there is."""
+    large = [pair for pair in pairs if pair.is_large]
+    total = sum(pair.total for pair in pairs)
+    sampled = sum(pair.total for pair in pairs if pair.most is not None) / total if total else 0.0
+    if not large or sampled < _LEAST_SAMPLED:
+        return None
     connections: dict[tuple[Any, ...], float] = defaultdict(float)
-    for rank, connection, count, busy, *_ in rows:
-        connections[rank, *connection] += count / busy * 1e9
-    longest = max(rows, key=lambda row: (row[3], row[-1]))
-    together = sum(row[2] for row in rows) / longest[3] * 1e9
-    busy = longest[3] / max(longest[4], longest[3], 1)
-    ranks = tuple(sorted({row[0] for row in rows}))
-    peers = tuple(sorted({row[6] for row in rows if row[6] is not None}))
-    most = longest[3] / max(longest[7], longest[3], 1)
-    return LineUse(host, nic, ranks, max(together, *connections.values()), busy, longest[5], longest[8], peers, most)
+    for pair in large:
+        connections[pair.rank, *pair.connection] += pair.moved / pair.busy_ns * 1e9
+    longest = max(large, key=lambda pair: pair.order)
+    together = sum(pair.most or 0 for pair in pairs) / sampled / longest.busy_ns * 1e9
+    busy = longest.busy_ns / max(longest.span_ns, longest.busy_ns, 1)
+    ranks = tuple(sorted({pair.rank for pair in large}))
+    peers = tuple(sorted({pair.peer for pair in large if pair.peer is not None}))
+    most = longest.busy_ns / max(longest.covered_ns, longest.busy_ns, 1)
+    rate = max(together, *connections.values())
+    return LineUse(host, nic, ranks, rate, busy, longest.line, longest.source, peers, most)

@@ -22,8 +22,20 @@ S = 1_000_000_000
 GB = 10**9
 
 
-def uses_of(moved_gb: float, busy_s: float, pairs: int = 2, line: int | None = 25 * GB) -> LineUse:
-    """One NIC whose queue pairs each move so much in 10 s; in the older half of the log they did nothing for their work."""
+def use_of(moved_gb: float, busy_s: float, line: int | None = 25 * GB) -> LineUse:
+    """One NIC with two such queue pairs."""
+    (found,) = uses_of(moved_gb, busy_s, line=line)
+    return found
+
+
+def uses_of(
+    moved_gb: float, busy_s: float, pairs: int = 2, line: int | None = 25 * GB, sparse: tuple[tuple[int, ...], ...] = ()
+) -> LineUses:
+    """One NIC whose queue pairs each move so much in 10 s; in the older half of the log they did nothing for their work.
+
+    As many others as `sparse` names move as much, and have samples at these seconds alone.
+    """
+    looks = [(0, 10, 20)] * pairs + [*sparse]
     with duckdb.connect() as opened:
         opened.execute("CREATE TABLE sources (source_id BIGINT, path VARCHAR, host VARCHAR)")
         opened.execute("INSERT INTO sources VALUES (7, '0.frx', 'n0'), (8, '1.frx', 'n1')")
@@ -38,27 +50,41 @@ def uses_of(moved_gb: float, busy_s: float, pairs: int = 2, line: int | None = 2
             "CREATE TABLE wr_samples (source_id BIGINT, locator BIGINT, time_ns BIGINT, rank INTEGER, queue_pair VARCHAR, "
             "completed BIGINT, completed_bytes BIGINT, busy_ns BIGINT, error_status INTEGER)"
         )
-        for pair in range(pairs):
+        for pair, seen in enumerate(looks):
             opened.execute(
                 "INSERT INTO queue_pairs VALUES (7, $name, 'n0', 'mlx5_0', 'dp', 1, 'send', 'a', $pair, 'b', $pair), "
                 "(8, $name, 'n1', 'mlx5_0', 'dp', 0, 'recv', 'b', $pair, 'a', $pair)", {"name": f"#{pair}", "pair": pair}
             )  # fmt: skip
             for at, (seconds, share, busy) in enumerate(((0, 0.0, 0.0), (10, 0.0, 10.0), (20, 1.0, 10.0 + busy_s))):
+                if seconds not in seen:
+                    continue
                 row = [at, seconds * S, f"#{pair}", int(1000 * share), int(moved_gb * GB * share), int(busy * S)]
                 opened.execute("INSERT INTO wr_samples VALUES (7, ?, ?, 0, ?, ?, ?, ?, NULL)", row)
-        (found,) = line_uses(opened, ShimLogs({rank: cast(ShimLog, SimpleNamespace(source_id=7 + rank)) for rank in (0, 1)}))
-        return found
+        return line_uses(opened, ShimLogs({rank: cast(ShimLog, SimpleNamespace(source_id=7 + rank)) for rank in (0, 1)}))
 
 
 def test_a_nic_moves_what_its_queue_pairs_move_together() -> None:
-    found = uses_of(moved_gb=10, busy_s=2)
+    found = use_of(moved_gb=10, busy_s=2)
     assert (found.host, found.nic, found.ranks, found.peers) == ("n0", "mlx5_0", (0,), ("n1",))
     assert found.rate == pytest.approx(10 * GB) and found.part == pytest.approx(0.4)
     assert found.busy == pytest.approx(0.2) and found.lost == pytest.approx(0.12)
 
 
 def test_a_port_without_a_rate_tells_no_part() -> None:
-    assert uses_of(moved_gb=10, busy_s=2, line=None).part is None
+    assert use_of(moved_gb=10, busy_s=2, line=None).part is None
+
+
+@pytest.mark.parametrize(
+    ("sparse", "rate"),
+    [(((20,),), 15), (((0, 20),), 15), (((20,),) * 2, 20), (((20,),) * 3, None), (((0, 20),) * 3, 25)],
+    ids=["one sample", "one sample and an earlier one", "half with one sample", "most with one sample", "none without a past"],
+)
+def test_queue_pairs_of_few_samples_count_by_what_they_sent_in_all(
+    sparse: tuple[tuple[int, ...], ...], rate: int | None
+) -> None:
+    """Each has a heartbeat in one of its exchanges: what it sent since it was made is in the last sample all the same."""
+    found = uses_of(moved_gb=10, busy_s=2, sparse=sparse)
+    assert [round(use.rate / GB) for use in found] == ([rate] if rate else [])
 
 
 def nics(rates: tuple[float, ...], busy: float = 0.2, hosts: int = 2) -> list[LineUse]:
