@@ -20,6 +20,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.captured_uses import NicUses
 from forensics.rules.reductions.network.fallen_rates import FallenRates
+from forensics.rules.reductions.network.line_peaks import LinePeaks, fastest_host
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, by_hosts, most_of_lines
 from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -30,32 +31,36 @@ _TWO = 2
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, uses: LineUses, nics: NicUses, fallen: FallenRates, shared: SharedNics,
-    thresholds: Thresholds,
+    roster: Roster, liveness: Liveness, uses: LineUses, nics: NicUses, peaks: LinePeaks, fallen: FallenRates,
+    shared: SharedNics, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     hosts = {nic.use.host for nic in shared}
     if liveness.motion is Motion.STALLED or (hosts and not any(beyond(uses, hosts))):
         return  # what has an end at a line that others fill is slow by that: FX184 names it
     by_captures = not uses and bool(nics)
-    by_lines = list(_of_lines(roster, nics, thresholds["most_of_captured" if by_captures else "most_of_line"], thresholds))
+    least_sound = thresholds["most_of_captured" if by_captures else "most_of_line"]
+    by_lines = list(_of_lines(roster, nics, least_sound, fastest_host(peaks, uses), thresholds))
     if liveness.may_move or by_captures:
         yield from by_lines or _of_past(roster, uses, fallen, thresholds)
 
 
-def _of_lines(roster: Roster, uses: NicUses, least_sound: float, thresholds: Thresholds) -> Iterator[Finding]:
-    """Whether no NIC comes near its line."""
+def _of_lines(
+    roster: Roster, uses: NicUses, least_sound: float, peak: float | None, thresholds: Thresholds
+) -> Iterator[Finding]:
+    """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch."""
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
-    if most is None or most >= least_sound:
+    below = peak is not None and peak < thresholds["most_of_peak"]
+    if most is None or most >= (OF_LINE if below else least_sound):
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
     parts = by_hosts(known)
     even = min(parts) >= thresholds["least_even"] * max(parts)
-    if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"]:
+    if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or most < least_sound):
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
-        yield _finding(tuple(sorted(roster.ranks)), known, most)
+        yield _finding(tuple(sorted(roster.ranks)), known, most, peak)
 
 
 def _of_past(roster: Roster, uses: LineUses, fallen: FallenRates, thresholds: Thresholds) -> Iterator[Finding]:
@@ -85,9 +90,11 @@ def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
     )
 
 
-def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float) -> Finding:
+def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float, peak: float | None) -> Finding:
     worst = max(uses, key=lambda use: (use.lost, use.host, use.nic))
-    return _whole(ranks, worst.lost, tuple(_evidence(worst, uses, most)))
+    stretch = f"at a stretch, NICs of the fastest host move {100 * (peak or 0):.0f} % of their lines (median)"
+    evidence = tuple(_evidence(worst, uses, most))
+    return _whole(ranks, worst.lost, evidence if peak is None else (evidence[0], Evidence(stretch), *evidence[1:]))
 
 
 def _whole(ranks: tuple[int, ...], lost: float, evidence: tuple[Evidence, ...]) -> Finding:
@@ -145,6 +152,7 @@ RULE = Rule(
     thresholds=(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
         Threshold("most_of_captured", 0.5, "the same, in the busiest epochs of captures alone: sound ones reach eight tenths"),
+        Threshold("most_of_peak", 0.65, "at a stretch, in the newest epochs of the logs: sound NICs reach eight tenths"),
         Threshold("most_of_past", 0.7, "of what links between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),

@@ -27,8 +27,8 @@ OF_LINE = 0.7
 """Of the rate of the line: NICs that have work reach nine tenths of it."""
 # NICs, and hosts: fewer may be those of one slow host or leaf.
 _LEAST_NICS, _LEAST_HOSTS = 4, 2
-# Of what the queue pairs of a NIC sent since they were made: of the others one sample is known, and they are taken to have sent
-# in the same course. Where these have more than half of it, what it moves lately is not known.
+# Of what the queue pairs of a NIC sent since they were made: of the others one sample is known of late, and they are taken to
+# have sent in the same course. Where these have more than half of it, what the NIC moves lately is not known.
 _LEAST_SAMPLED = 0.5
 # Of the time, at the NIC that loses most: a network that has little to do delays nobody.
 _LEAST_LOST = 0.05
@@ -107,23 +107,18 @@ WITH halves AS (
     FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
 ), {ENDS}, rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
-), samples AS (
-    SELECT w.*, h.span, w.time_ns >= h.middle AS is_newer FROM wr_samples w JOIN halves h USING (source_id)
-    WHERE w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
 ), moved AS (
-    SELECT source_id, queue_pair, rank, any_value(span) AS span,
-           max(completed) FILTER (is_newer) - min(completed) FILTER (is_newer) AS requests,
-           max(completed_bytes) FILTER (is_newer) - min(completed_bytes) FILTER (is_newer) AS bytes,
-           max(busy_ns) FILTER (is_newer) - min(busy_ns) FILTER (is_newer) AS busy, max(locator) FILTER (is_newer) AS locator,
-           max(time_ns) FILTER (is_newer) - min(time_ns) FILTER (is_newer) AS covered,
-           coalesce(max(completed_bytes), 0) AS total,
-           CASE WHEN count(*) FILTER (is_newer) > 1 THEN bytes
-                ELSE total - max(completed_bytes) FILTER (NOT is_newer) END AS most
-    FROM samples GROUP BY source_id, queue_pair, rank
+    SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
+           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
+           max(time_ns) - min(time_ns) AS covered, coalesce(max(completed_bytes), 0) AS total, count(*) AS samples
+    FROM wr_samples w JOIN halves h USING (source_id)
+    WHERE w.time_ns >= h.middle AND w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
+    GROUP BY w.source_id, w.queue_pair, w.rank
 )
-SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)], m.bytes, m.busy, m.span,
-       r.line, e.host, m.covered, s.path || '#entry=' || m.locator, m.total, m.most,
-       coalesce(m.requests >= $requests AND m.busy > 0 AND m.bytes >= $bytes * m.requests, false)
+SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)],
+       CASE WHEN m.samples > 1 THEN m.bytes END, m.busy, m.span,
+       r.line, e.host, m.covered, s.path || '#entry=' || m.locator, m.total,
+       CASE WHEN m.busy > 0 AND m.bytes >= $bytes * m.requests THEN m.requests ELSE 0 END
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
 LEFT JOIN ends e ON e.source_id = m.source_id AND e.queue_pair = m.queue_pair
@@ -134,14 +129,15 @@ WHERE q.nic IS NOT NULL AND coalesce(q.direction, 'send') = 'send' AND on_host I
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """One queue pair that sends: `moved` bytes in `busy_ns` of work, between its samples in the newer half of its log.
+    """One queue pair that sends: what it did between its samples in the newer half of its log.
 
-    `total` are its bytes since it was made, `most` those of the newer half at most (None where one sample is all there is).
+    It moved `bytes` in `busy_ns` of work (None where one sample is all there is) and `total` since it was made; `requests` are
+    0 where they are small.
     """
 
     rank: int
     connection: tuple[str | None, ...]
-    moved: int
+    bytes: int | None
     busy_ns: int
     span_ns: int
     line: float | None
@@ -149,8 +145,7 @@ class _Pair:
     covered_ns: int
     source: str
     total: int
-    most: int | None
-    is_large: bool
+    requests: int
 
     @property
     def order(self) -> tuple[int, str]:
@@ -161,7 +156,7 @@ class _Pair:
 @reduction
 def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
     """Read what the queue pairs of each NIC sent, and what its port is rated for."""
-    asked = {"sources": sorted(source_ids(logs)), "requests": LEAST_REQUESTS, "bytes": LEAST_BYTES}
+    asked = {"sources": sorted(source_ids(logs)), "bytes": LEAST_BYTES}
     nics: dict[tuple[str, str], list[_Pair]] = defaultdict(list)
     for host, nic, rank, ends, *rest in connection.execute(_USES, asked).fetchall() if logs else ():
         nics[host, nic].append(_Pair(rank, tuple(ends), *rest))
@@ -170,20 +165,20 @@ def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
 
 
 def _use(host: str, nic: str, pairs: Sequence[_Pair]) -> LineUse | None:
-    """None without large requests, or where of too much of what it sent one sample is all there is."""
-    large = [pair for pair in pairs if pair.is_large]
+    """None with few large requests, or where of too much of what it sent one sample is all there is."""
+    large = [pair for pair in pairs if pair.requests]
     total = sum(pair.total for pair in pairs)
-    sampled = sum(pair.total for pair in pairs if pair.most is not None) / total if total else 0.0
-    if not large or sampled < _LEAST_SAMPLED:
+    sampled = sum(pair.total for pair in pairs if pair.bytes is not None) / total if total else 0.0
+    if sum(pair.requests for pair in large) < LEAST_REQUESTS or sampled < _LEAST_SAMPLED:
         return None
     connections: dict[tuple[Any, ...], float] = defaultdict(float)
-    for pair in large:
-        connections[pair.rank, *pair.connection] += pair.moved / pair.busy_ns * 1e9
+    for pair in (each for each in large if each.requests >= LEAST_REQUESTS):
+        connections[pair.rank, *pair.connection] += (pair.bytes or 0) / pair.busy_ns * 1e9
     longest = max(large, key=lambda pair: pair.order)
-    together = sum(pair.most or 0 for pair in pairs) / sampled / longest.busy_ns * 1e9
+    together = sum(pair.bytes or 0 for pair in pairs) / sampled / longest.busy_ns * 1e9
     busy = longest.busy_ns / max(longest.span_ns, longest.busy_ns, 1)
     ranks = tuple(sorted({pair.rank for pair in large}))
     peers = tuple(sorted({pair.peer for pair in large if pair.peer is not None}))
     most = longest.busy_ns / max(longest.covered_ns, longest.busy_ns, 1)
-    rate = max(together, *connections.values())
+    rate = max((together, *connections.values()))
     return LineUse(host, nic, ranks, rate, busy, longest.line, longest.source, peers, most)

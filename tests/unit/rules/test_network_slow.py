@@ -12,6 +12,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.network.line_peaks import LinePeaks, line_peaks
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, by_hosts, line_uses, most_of_lines
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.slow.network_slow import RULE
@@ -76,8 +77,8 @@ def test_a_port_without_a_rate_tells_no_part() -> None:
 
 @pytest.mark.parametrize(
     ("sparse", "rate"),
-    [(((20,),), 15), (((0, 20),), 15), (((20,),) * 2, 20), (((20,),) * 3, None), (((0, 20),) * 3, 25)],
-    ids=["one sample", "one sample and an earlier one", "half with one sample", "most with one sample", "none without a past"],
+    [(((20,),), 15), (((0, 20),), 15), (((20,),) * 2, 20), (((20,),) * 3, None)],
+    ids=["one sample", "one sample and an earlier one", "half with one sample", "most with one sample"],
 )
 def test_queue_pairs_of_few_samples_count_by_what_they_sent_in_all(
     sparse: tuple[tuple[int, ...], ...], rate: int | None
@@ -136,6 +137,60 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
     uses = LineUses(tuple(LineUse(a, "m", (at,), rate, 0.5, 25e9, "x", (b,)) for at, (a, b) in enumerate(ring)))
     found, _ = run(supply_of(case, instead={LineUses: uses}), [RULE], {})
     assert bool(found) is is_named
+
+
+@pytest.mark.parametrize(
+    ("rates", "peaks", "is_named"),
+    [
+        ((14e9,), (13e9,), True),
+        ((14e9,), (21e9,), False),
+        ((14e9,), (13e9, 21e9), False),
+        ((18e9,), (13e9,), False),
+        ((14e9, 8e9), (13e9,), False),
+        ((14e9,), (13e9, None), False),
+    ],
+    ids=["half", "sound", "one host is sound", "by its work it is sound", "not alike", "not seen of each host"],
+)
+def test_half_of_the_lines_is_slow_where_nothing_moves_more_at_a_stretch(
+    rates: tuple[float, ...], peaks: tuple[float | None, ...], is_named: bool
+) -> None:
+    case = recorded("network-slow")
+    hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
+    ring = zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+    uses = LineUses(tuple(LineUse(a, "m", (n,), rates[n % len(rates)], 0.5, 25e9, "x", (b,)) for n, (a, b) in enumerate(ring)))
+    moved = [(host, peaks[at % len(peaks)]) for at, host in enumerate(hosts)]
+    stretch = LinePeaks({(host, "m"): peak for host, peak in moved if peak is not None})
+    found, _ = run(supply_of(case, instead={LineUses: uses, LinePeaks: stretch}), [RULE], {})
+    assert bool(found) is is_named
+    assert not found or any("at a stretch" in each.statement for each in found[0].evidence)
+
+
+@pytest.mark.parametrize(
+    ("pause", "each_mb", "lengths", "gb"),
+    [(0, 2, (100_000,), 19), (3, 2, (100_000,), 5), (6, 2, (100_000,), None), (0, 2, (100_000, 200_000), None)],
+    ids=["at a stretch", "short pauses", "small transfers", "epochs of two lengths"],
+)
+def test_what_a_nic_moves_at_a_stretch(pause: int, each_mb: int, lengths: tuple[int, ...], gb: float | None) -> None:
+    """60 epochs with a completion, so many empty ones between two."""
+    with duckdb.connect() as opened:
+        opened.execute("CREATE TABLE sources (source_id BIGINT, path VARCHAR, host VARCHAR)")
+        opened.execute("INSERT INTO sources VALUES (7, '0.frx', 'n0'), (8, '1.frx', 'n0')")
+        opened.execute("CREATE TABLE captures (source_id BIGINT, capture_id BIGINT, nic VARCHAR, epoch_ns BIGINT)")
+        columns = "queue_pair VARCHAR, host VARCHAR, nic VARCHAR, direction VARCHAR"
+        opened.execute(f"CREATE TABLE queue_pairs (source_id BIGINT, {columns})")
+        columns = "queue_pair VARCHAR, direction VARCHAR, first_epoch BIGINT, values BIGINT[]"
+        opened.execute(f"CREATE TABLE nic_epochs (source_id BIGINT, capture_id BIGINT, {columns})")
+        for source, length in zip((7, 8), lengths * 2, strict=False):
+            opened.execute("INSERT INTO captures VALUES (?, 0, NULL, ?)", [source, length])
+            opened.execute("INSERT INTO queue_pairs VALUES (?, '#1', NULL, 'm', 'send')", [source])
+            for at in range(60):
+                row = [source, 1000 + at * (pause + 1), [each_mb * 500_000]]
+                opened.execute("INSERT INTO nic_epochs VALUES (?, 0, '#1', 'send', ?, ?)", row)
+        logs = ShimLogs({rank: cast(ShimLog, SimpleNamespace(source_id=7 + rank)) for rank in (0, 1)})
+        slow = LineUses(tuple(nics((12e9,) * 4)))
+        found = line_peaks(opened, logs, slow)
+        assert {nic: round(rate / GB) for nic, rate in found.items()} == ({("n0", "m"): gb} if gb else {})
+        assert not line_peaks(opened, logs, LineUses(tuple(nics((24e9,) * 4)))), "lines that are full are not asked about"
 
 
 @pytest.mark.parametrize(

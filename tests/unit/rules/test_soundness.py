@@ -18,6 +18,7 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
+from forensics.rules.reductions.network.line_peaks import LinePeaks
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
@@ -35,6 +36,7 @@ from tests.recordings.cases import new_case
 MS = 1e6
 NOTHING_ELSE = (
     LineUses(()),
+    LinePeaks({}),
     UnrecordedMessages(frozenset()),
     FrontierWindows(()),
     CallPaces(),
@@ -103,7 +105,7 @@ def test_so_does_a_long_time_between_calls_where_no_whole_step_tells_what_it_was
     steps: int, lost_ms: float, in_log: bool, is_sign: bool
 ) -> None:
     speed = Speed(Pace.STEADY, "", by="all_gather of dp", steps=30, step_ns=1000 * MS, lost_ns=lost_ms * MS, in_log=in_log)
-    found = slowness_signs(steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], speed)
+    found = slowness_signs(steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:6], speed)
     assert bool(found) is is_sign
 
 
@@ -146,7 +148,7 @@ def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: floa
 @pytest.mark.parametrize("ranks", [range(4), ()])
 def test_messages_that_no_recorder_keeps_do_too(ranks: Sequence[int]) -> None:
     unseen = UnrecordedMessages(frozenset(ranks))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), unseen, *NOTHING_ELSE[2:])
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:2], unseen, *NOTHING_ELSE[3:])
     assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * bool(ranks)
 
 
@@ -178,13 +180,22 @@ def test_so_do_work_requests_of_all_nics(rate: float, line: float | None, busy: 
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
 
 
+@pytest.mark.parametrize(("peak", "is_sign"), [(22e9, False), (14e9, True)])
+def test_nics_that_fill_their_lines_at_a_stretch_do_not(peak: float, is_sign: bool) -> None:
+    """Collectives that share a NIC may each be in its way for so long that all of them seem to leave half of it."""
+    uses = LineUses(tuple(LineUse(f"n{n // 2}", f"m{n}", (n,), 11e9, 0.2, 25e9, f"{n}.frx") for n in range(4)))
+    peaks = LinePeaks({(use.host, use.nic): peak for use in uses})
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), uses, peaks, *NOTHING_ELSE[2:])
+    assert bool(signs) is is_sign
+
+
 @pytest.mark.parametrize(
     ("took_ms", "sign"), [(8, "messages or collectives of rank 1 take longer"), (5, "")], ids=["twice", "a quarter more"]
 )
 def test_so_do_messages_that_take_longer_than_others(took_ms: float, sign: str) -> None:
     links = ((0, 1), (1, 2))
     paces = CallPaces(tuple(CallPace("pp", "send", link, took_ms * MS, 20, 1e9, "0.fr", 4 * MS, 9) for link in links))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:3], paces, *NOTHING_ELSE[4:])
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:4], paces, *NOTHING_ELSE[5:])
     assert [each.startswith(sign) for each in signs] == [True] * bool(sign)
 
 
@@ -201,7 +212,7 @@ def test_so_does_a_rank_that_most_calls_wait_for(late: int, share: float, is_dut
     lost = int(share * SECONDS_10)
     item = Lateness(3, "dp", "all_reduce", (0, 1, 2, 3), 20, late, lost, share, lost // late, "3.fr", is_duty=is_duty)
     signs = slowness_signs(
-        steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:4], Latenesses((item,)), NOTHING_ELSE[5]
+        steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], Latenesses((item,)), NOTHING_ELSE[6]
     )
     assert [sign.startswith(f"rank 3 comes last to {late} of 20 all_reduces") for sign in signs] == [True] * is_sign
 

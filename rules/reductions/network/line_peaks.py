@@ -1,0 +1,92 @@
+"""What each NIC moved at most over some large transfer without a pause, by the epochs in which completions came.
+
+All that a NIC sent over the work of its busiest queue pair is a bound from above, and sound jobs whose collectives share NICs
+come to six tenths of a line by it. What a NIC moved at a stretch is a bound from below: sound ones reach eight tenths and more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any, NewType
+
+import numpy as np
+import numpy.typing as npt
+from duckdb import DuckDBPyConnection
+
+from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
+from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
+
+# Bytes of a transfer: requests that complete together are a small part of it.
+_LEAST_BYTES = 64 << 20
+# Epochs without a completion: at a third of a line requests of 1 MB are as far apart.
+_MOST_PAUSE = 5
+# Of the length of an epoch, which each log tells by a clock of its own: others do not count alike.
+_SAME_LENGTH = 1.01
+
+LinePeaks = NewType("LinePeaks", Mapping[tuple[str, str], float])
+"""Bytes per second of each NIC, by host and name, where its newest epochs hold a transfer as large as that; of a job none of
+whose NICs comes near its line by work requests, else empty."""
+
+Columns = Mapping[str, npt.NDArray[Any]]
+
+_CELLS = """
+WITH senders AS (
+    SELECT DISTINCT q.source_id, q.queue_pair, coalesce(q.host, s.host) AS host, q.nic
+    FROM queue_pairs q JOIN sources s USING (source_id)
+    WHERE list_contains($sources, q.source_id) AND q.nic IS NOT NULL AND coalesce(q.direction, 'send') = 'send'
+        AND coalesce(q.host, s.host) IS NOT NULL
+), cells AS (
+    SELECT p.host, p.nic, c.epoch_ns, e.first_epoch + generate_subscripts(e.values, 1) - 1 AS epoch, unnest(e.values) AS bytes
+    FROM captures c JOIN nic_epochs e USING (source_id, capture_id)
+    JOIN senders p ON p.source_id = e.source_id AND p.queue_pair = e.queue_pair
+    WHERE c.nic IS NULL AND c.epoch_ns > 0 AND e.direction = 'send' AND e.first_epoch BETWEEN 0 AND 1::BIGINT << 60
+)
+SELECT dense_rank() OVER (ORDER BY host, nic) AS number, host, nic, epoch, sum(bytes)::DOUBLE AS bytes,
+       min(epoch_ns) AS shortest, max(epoch_ns) AS longest
+FROM cells WHERE bytes > 0 GROUP BY host, nic, epoch ORDER BY host, nic, epoch
+"""
+
+
+@reduction
+def line_peaks(connection: DuckDBPyConnection, logs: ShimLogs, uses: LineUses) -> LinePeaks:
+    """Read the newest epochs of the logs, where work requests leave open whether lines are full."""
+    most = most_of_lines(uses)
+    if most is None or most >= OF_LINE:
+        return LinePeaks({})
+    columns = connection.execute(_CELLS, {"sources": sorted(source_ids(logs))}).fetchnumpy()
+    return LinePeaks(dict(_peaks(columns)))
+
+
+def fastest_host(peaks: LinePeaks, uses: LineUses) -> float | None:
+    """The part of its lines that NICs of the fastest host reach (median of a host); None where it is not known of each host."""
+    parts = defaultdict[str, list[float]](list)
+    for use in uses:
+        parts[use.host] += [peaks[use.host, use.nic] / use.line_rate] if use.line_rate and (use.host, use.nic) in peaks else []
+    return max((median(found) for found in parts.values()), default=None) if all(parts.values()) else None
+
+
+def _peaks(columns: Columns) -> Iterator[tuple[tuple[str, str], float]]:
+    """NIC by NIC."""
+    edges = np.flatnonzero(np.diff(columns["number"], prepend=0, append=0))
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        rows = {name: column[begin:end] for name, column in columns.items()}
+        length = float(rows["longest"].max())
+        found = max(_runs(rows), default=0.0) if length <= _SAME_LENGTH * rows["shortest"].min() else 0.0
+        if found > 0:
+            yield (str(rows["host"][0]), str(rows["nic"][0])), found / length * 1e9
+
+
+def _runs(rows: Columns) -> Iterator[float]:
+    """Bytes an epoch of each stretch without a pause that is large enough, at most."""
+    edges = np.flatnonzero(np.diff(rows["epoch"]) > _MOST_PAUSE) + 1
+    for epoch, moved in zip(np.split(rows["epoch"], edges), np.split(rows["bytes"], edges), strict=True):
+        total = np.cumsum(moved)
+        first = np.searchsorted(total, total - _LEAST_BYTES, side="right") - 1
+        last = np.flatnonzero(first >= 0)
+        if len(last):
+            # What completes in the last epoch may have moved in any of those before.
+            sent = total[last] - total[first[last]] - moved[last]
+            yield float((sent / (epoch[last] - epoch[first[last]])).max())
