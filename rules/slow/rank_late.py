@@ -28,6 +28,7 @@ from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cores import BusyHosts, late_by_hosts
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
@@ -66,7 +67,8 @@ _DUTY = (
 def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
-    before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, thresholds: Thresholds,
+    before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -86,7 +88,7 @@ def _evaluate(
     ]
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
-    for finding in (held_inside(each, long) for each in found):
+    for finding in late_by_hosts([held_inside(each, long) for each in found], busy, roster):
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
 
 

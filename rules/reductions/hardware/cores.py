@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NewType
 
@@ -23,6 +24,8 @@ _LEAST_WAITING, _FACTOR, _FEWEST_OTHERS = 10.0, 4.0, 2
 _PLAIN = 30.0
 # What threads of the CPU that drive the network may be behind.
 _BY_PROXIES = (Cause.NETWORK_SLOW, Cause.PROXY_DELAY)
+# What nothing else accounts for; and as many late ranks of a host are not late by themselves.
+_OPEN, _SEVERAL = (Cause.UNKNOWN, Cause.HOST_STALL), 2
 
 _PRESSURE = """
 SELECT s.host, max(try_cast(json_extract_string(try_cast(c.value AS JSON), '$.pressure.cpu.some.avg10') AS DOUBLE)) AS waiting,
@@ -93,6 +96,25 @@ def shown_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding
     doubt = Evidence("only its cores show which one of them it is", None, supports=False)
     named = replace(finding, ranks=ranks, members=Members.EACH, granularity=Granularity.HOST, confidence=Confidence.SUSPECT)
     return _contended(replace(named, evidence=(*finding.evidence, doubt)), taken)
+
+
+def late_by_hosts(found: Sequence[Finding], busy: BusyHosts, roster: Roster) -> Iterator[Finding]:
+    """Findings of late ranks, those of several on a host that is plainly short of cores as one of that host."""
+    short = defaultdict[str, list[Finding]](list)
+    for each in found:
+        host = roster.host_of(each.ranks[0]) if len(each.ranks) == 1 and each.cause in _OPEN else None
+        short[host if host in busy and busy[host].waiting >= _PLAIN else ""].append(each)
+    for host, late in short.items():
+        yield from [_late_host(late, busy[host], roster)] if host and len(late) >= _SEVERAL else late
+
+
+def _late_host(late: Sequence[Finding], taken: TakenCores, roster: Roster) -> Finding:
+    worst = max(late, key=lambda each: (each.impact.share or 0.0 if each.impact else 0.0, each.ranks))
+    ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == taken.host)
+    other = [each.evidence[0] for each in late if each is not worst]
+    evidence = (worst.evidence[0], *other, *(each for each in worst.evidence[1:] if each.supports))
+    named = replace(worst, ranks=ranks, granularity=Granularity.HOST, confidence=Confidence.LIKELY, evidence=evidence)
+    return _contended(named, taken)
 
 
 def _contended(finding: Finding, taken: TakenCores) -> Finding:

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Belief, Cause, Confidence, Finding, Granularity, Members, StageRef
-from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores, busy_hosts, shown_by_cores
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, StageRef
+from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores, busy_hosts, late_by_hosts, shown_by_cores
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 
 PLACES = Roster(ranks={rank: RankFacts(rank, host=f"n{rank // 2}") for rank in range(8)}, world_size=8)
@@ -50,6 +50,36 @@ def test_proxies_that_pause_on_a_host_short_of_cores_have_that_cause() -> None:
 )
 def test_nothing_changes(finding: Finding, hosts: BusyHosts) -> None:
     assert shown_by_cores(finding, hosts, PLACES) is finding
+
+
+def late(rank: int, cause: Cause = Cause.UNKNOWN) -> Finding:
+    doubt = Evidence("start times were not recorded", None, supports=False)
+    return replace(PAUSES, ranks=(rank,), cause=cause, evidence=(Evidence(f"rank {rank} is last"), doubt))
+
+
+def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
+    """A rank of it that starts its device late is no fault of its own, and those that were in time wait for cores as well."""
+    (found,) = late_by_hosts([late(2), late(3, Cause.HOST_STALL)], busy(n1=42.0), PLACES)
+    assert (found.ranks, found.members, found.granularity) == ((2, 3), Members.EACH, Granularity.HOST)
+    assert (found.cause, found.confidence) == (Cause.CPU_CONTENTION, Confidence.LIKELY)
+    assert [each.statement[:13] for each in found.evidence] == ["rank 3 is las", "rank 2 is las", "n1 is short o"]
+
+
+@pytest.mark.parametrize(
+    ("found", "hosts"),
+    [
+        ([late(2)], busy(n1=42.0)),
+        ([late(2), late(4)], busy(n1=42.0)),
+        ([late(2), late(3)], busy(n1=15.0)),
+        ([late(2), late(3)], busy(n0=42.0)),
+        ([late(2), late(3, Cause.COMPUTE_SLOW)], busy(n1=42.0)),
+        ([replace(late(2), ranks=(2, 3))], busy(n1=42.0)),
+        ([], busy(n1=42.0)),
+    ],
+    ids=["one rank", "of two hosts", "busy with data", "another host", "its device is late", "one of two", "nobody"],
+)
+def test_other_late_ranks_stay_what_they_are(found: list[Finding], hosts: BusyHosts) -> None:
+    assert list(late_by_hosts(found, hosts, PLACES)) == found
 
 
 @pytest.mark.parametrize(
