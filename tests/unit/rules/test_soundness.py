@@ -148,7 +148,9 @@ def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: floa
 @pytest.mark.parametrize("ranks", [range(4), ()])
 def test_messages_that_no_recorder_keeps_do_too(ranks: Sequence[int]) -> None:
     unseen = UnrecordedMessages(frozenset(ranks))
-    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:2], unseen, *NOTHING_ELSE[3:])
+    signs = slowness_signs(
+        steps_of({}), Slowness(), Findings(()), LinkRates(), LineUses(()), LinePeaks({}), unseen, *NOTHING_ELSE[3:]
+    )
     assert [sign.startswith("messages of ranks 0-3 are in no recorder") for sign in signs] == [True] * bool(ranks)
 
 
