@@ -157,21 +157,21 @@ def of_series(series: Iterable[Series]) -> Latenesses:
 
 
 def _is_duty(item: Lateness, calls: Series, group: Sequence[Series]) -> bool:
-    newest = len(calls) - _begin(calls)
+    newest = len(calls) - _first(len(calls))
     least_ns = _LEAST_PART * item.typical_ns
     return item.since_ns is None and is_duty(calls.ranks.index(item.rank), calls, newest, group, least_ns)
 
 
-def _begin(calls: Series) -> int:
-    """The first call that counts without an onset: the first arrivals of a run wait for start-up, not for a slow rank."""
-    return len(calls) // 4
+def _first(calls: int) -> int:
+    """The first of so many calls that counts: the first arrivals of a run wait for start-up, not for a slow rank."""
+    return calls // 4
 
 
 def _of_rank(column: int, calls: Series) -> Lateness | None:
     gaps = calls.lateness(column).astype(np.float64)
     times = calls.at_ns[:, column].astype(np.float64)
     onset = _onset(gaps, times)
-    first = onset if onset is not None else _begin(calls)
+    first = onset if onset is not None else _first(len(calls))
     if len(calls) - first < 2:
         return None
     span = times[-1] - times[first]
@@ -244,7 +244,11 @@ def _came_later(before: float, after: float, first: float) -> bool:
 
 
 def _followed(gaps: Floats, times: Floats, onset: int) -> bool:
-    """Whether calls came further apart when the rank became late: a lag that others' waiting hides costs nothing."""
-    before, after = np.diff(times[:onset]).mean(), np.diff(times[onset:]).mean()
+    """Whether calls came further apart when the rank became late: a lag that others' waiting hides costs nothing.
+
+    What a run takes to start, once, makes no call before it come later than those after.
+    """
+    first = _first(len(times)) if onset - _first(len(times)) >= _LEAST_SIDE else 0
+    before, after = np.diff(times[first:onset]).mean(), np.diff(times[onset:]).mean()
     later = np.minimum(gaps[onset + 1 :], np.diff(times[onset:])).mean() - gaps[:onset].mean()
     return bool(after - before >= _LEAST_FOLLOWED * later)

@@ -102,7 +102,7 @@ def late_by_hosts(found: Sequence[Finding], busy: BusyHosts, roster: Roster) -> 
     """Findings of late ranks, those of several on a host that is plainly short of cores as one of that host."""
     short = defaultdict[str, list[Finding]](list)
     for each in found:
-        host = roster.host_of(each.ranks[0]) if len(each.ranks) == 1 and each.cause in _OPEN else None
+        host = (roster.host_of(each.ranks[0]) or "") if len(each.ranks) == 1 and each.cause in _OPEN else ""
         short[host if host in busy and busy[host].waiting >= _PLAIN else ""].append(each)
     for host, late in short.items():
         yield from [_late_host(late, busy[host], roster)] if host and len(late) >= _SEVERAL else late

@@ -101,6 +101,18 @@ def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
     assert late.absorbed
 
 
+@pytest.mark.parametrize(("longer_ms", "is_absorbed"), [(30, False), (0, True)])
+def test_what_a_run_takes_to_start_hides_no_lag(longer_ms: float, is_absorbed: bool) -> None:
+    """Calls are 100 ms apart before and by the lag more since, and half a minute went by between the first two."""
+    apart = series(
+        lambda number: {2: 30 if number >= 30 else 1},
+        calls=60,
+        every_ms=lambda number: 30_000 if number == 1 else 100 + (longer_ms if number >= 30 else 0),
+    )
+    late = of_rank(2, apart)
+    assert late.since_ns is not None and late.absorbed is is_absorbed
+
+
 @pytest.mark.parametrize(("issued_ms", "on_device"), [(5, True), (55, False), (np.nan, False)])
 def test_a_device_is_late_by_itself_where_its_host_was_in_time(issued_ms: float, *, on_device: bool) -> None:
     """A rank that is alone on its host cannot tell."""
