@@ -29,14 +29,15 @@ from forensics.rules.reductions.logs.positions import as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted, unstarted
 from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
+from forensics.rules.reductions.ranks.kernel_lines import KernelLines, of_blocked_task
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
-_SHOWN = 3
-_LEAST_HEARD = 2  # ranks that wait for each one of which nothing is heard, where there are several of these
+# At most so many are shown; ranks that wait for each one of which nothing is heard, where there are several of these.
+_SHOWN, _LEAST_HEARD = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ def _evaluate(
     events: LogEvents,
     work: WorkInLogs,
     errors: GpuErrors,
+    kernel: KernelLines,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
@@ -74,7 +76,7 @@ def _evaluate(
         is_known = work.found is not None and behind.ranks == (work.found.wait.rank,) and behind.cause is Cause.UNKNOWN
         if behind.group.label not in parted and not is_known:
             found = errors.refined(_finding(logged, events, behind, thresholds["least_heard_share"]))
-            yield of_broken_transport(found, events)
+            yield of_broken_transport(of_blocked_task(found, kernel), events)
 
 
 def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
@@ -202,8 +204,7 @@ def _is_filled(placed: Positions, wait: Wait) -> bool:
 def _unplaced(placed: Positions, wait: Wait) -> _Behind:
     """The rank whose place in a group is empty, while everyone who speaks of the group waits in it."""
     group = placed.of(wait.communicator)
-    waiting = tuple(group.positions)
-    said = f"{ranks_text(waiting)} wait in work {wait.sequence} of {group.label}, and a member of it is not heard"
+    said = f"{ranks_text([*group.positions])} wait in work {wait.sequence} of {group.label}, and a member of it is not heard"
     left = f"{ranks_text(wait.unheard)} speaks of no group of that description and waits in none"
     return _Behind(
         ranks=wait.unheard,
@@ -212,7 +213,7 @@ def _unplaced(placed: Positions, wait: Wait) -> _Behind:
         members=Members.EACH,
         sure=len(wait.unheard) == 1,
         group=group,
-        statements=(Evidence(said, group.positions[waiting[0]].source), Evidence(left)),
+        statements=(Evidence(said, next(iter(group.positions.values())).source), Evidence(left)),
     )
 
 
@@ -235,12 +236,8 @@ def _never_started(item: Unstarted) -> _Behind:
 
 def _stage(wait: Wait, component: Component) -> StageRef:
     kinds = sorted({operation.kind for operation in wait.waiting.values() if operation is not None} - {"operation"})
-    return StageRef(
-        component=component,
-        operation=kinds[0] if len(kinds) == 1 else None,
-        communicator=wait.communicator,
-        sequence=wait.sequence,
-    )
+    operation = kinds[0] if len(kinds) == 1 else None
+    return StageRef(component=component, operation=operation, communicator=wait.communicator, sequence=wait.sequence)
 
 
 def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: float) -> Finding:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import Evidence
+from forensics.model import Cause, Component, Evidence, Finding
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.owners import Owners
 from forensics.rules.reductions.ranks.roster import CaseRoster
@@ -79,6 +79,15 @@ def blocked_tasks(connection: DuckDBPyConnection, known: Owners, roster: CaseRos
 def _blocked(rank: int, lines: list[tuple[int, str, str]]) -> BlockedTask:
     seconds, text, source = max(lines)
     return BlockedTask(seconds, len(lines), Evidence(f"the kernel reports of rank {rank}: {text}", source))
+
+
+def of_blocked_task(finding: Finding, lines: KernelLines) -> Finding:
+    """A finding on one rank of unknown cause, with what the kernel wrote where its process is blocked; else unchanged."""
+    blocked = [line for line in lines.get(finding.ranks[0], ()) if _BLOCKED.search(line.statement)]
+    if not blocked or len(finding.ranks) > 1 or finding.cause is not Cause.UNKNOWN:
+        return finding
+    stage = replace(finding.stage, component=Component.HOST)
+    return replace(finding, cause=Cause.HOST_STALL, stage=stage, evidence=(*finding.evidence, *blocked))
 
 
 LostStorage = NewType("LostStorage", Mapping[str | None, tuple[Evidence, ...]])

@@ -138,6 +138,20 @@ def test_a_rank_without_a_log_is_at_most_a_suspect(tmp_path: Path) -> None:
     assert "no line of its watchdog is here" in stated(verdict)
 
 
+@pytest.mark.parametrize(("pid", "cause"), [(7006, Cause.HOST_STALL), (7005, Cause.UNKNOWN)], ids=["its own", "another's"])
+def test_what_the_kernel_wrote_of_a_rank_that_is_not_heard_is_its_cause(tmp_path: Path, pid: int, cause: Cause) -> None:
+    logs = RankLogs()
+    for rank in range(WORLD):
+        logs.started(rank, WORLD)
+        if rank != 6:
+            logs.timed_out(rank, 1580, 1582)
+    logs.write(tmp_path)
+    (tmp_path / "pids.txt").write_text("".join(f"rank {rank} is pid {7000 + rank}\n" for rank in range(WORLD)))
+    (tmp_path / "dmesg.txt").write_text(f"[ 9203.123456] INFO: task python3:{pid} blocked for more than 122 seconds.\n")
+    (suspect,) = verdict_of(tmp_path).suspects
+    assert (suspect.ranks, suspect.cause) == ((6,), cause)
+
+
 def test_the_empty_place_of_a_group_whose_members_say_nothing_of_it(tmp_path: Path) -> None:
     """TP 4 x DP 2: rank 6 does not enter its tensor group; ranks 0-3 wait for theirs in the data groups."""
     logs = RankLogs()
