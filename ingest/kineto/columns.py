@@ -1,4 +1,4 @@
-"""Events of a trace as columns: what both readers of trace files give (native/include/forensics/trace.h, layout 2)."""
+"""Events of a trace as columns: what both readers of trace files give (native/include/forensics/trace.h, layout 3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
-ANNOTATION, DEVICE_ANNOTATION, KERNEL, COPY, LAUNCH, GRADIENT, CALL, UPDATE = range(1, 9)
+ANNOTATION, DEVICE_ANNOTATION, KERNEL, COPY, LAUNCH, GRADIENT, CALL, UPDATE, OPERATOR = range(1, 10)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ _NEEDLES = (
 # Where the list of events begins, and how its events are indented. Inside a string JSON writes a line break as \\n, so that an
 # indented brace only stands between events; with no line break there, events part where a brace meets a comma and a brace.
 _LIST = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
+_NO_DEVICE = re.compile(rb'"deviceProperties"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*\]')
+_OPERATORS = (b'"cpu_op"', b'"Operator"')
 _LONGEST_KEY = 64
 _INDENT = re.compile(rb"\s*?(\n[ \t]*)?\{")
 _BEGIN = re.compile(rb"[ \t\r\n,]*\{")
@@ -53,7 +55,10 @@ def read_slowly(blocks: Iterable[bytes], tally: Tally) -> TraceColumns:
     indent: bytes | None = None
     for chunk in blocks:
         block = rest + chunk
-        if indent is None and (found := _LIST.search(block)):
+        found = _LIST.search(block) if indent is None else None
+        if indent is None and _NO_DEVICE.search(block, 0, found.start() if found else len(block)):
+            rows.has_no_device = True
+        if found:
             indent = _indent(block, found.end())
             before, block = before + found.end(), block[found.end() :]
         if indent is None:
@@ -113,7 +118,8 @@ def _found(rows: Rows, block: bytes, indent: bytes) -> int:
     mark = rows.mark()
     # That the last one is whole shows that the next block begins between two events.
     is_alike = bool(bounds.begins) and _event(block[bounds.begins[-1] : end]) is not None
-    for first, last in _spans(block, end, bounds) if is_alike else ():
+    needles = (*_NEEDLES, *_OPERATORS) if rows.has_no_device else _NEEDLES
+    for first, last in _spans(block, end, bounds, needles) if is_alike else ():
         raw = block[first:last]
         event = _event(raw)
         if event is None:
@@ -141,10 +147,10 @@ def _last_end(block: bytes, indent: bytes) -> int:
     return max((block.rfind(mark) + 1 for mark in _BETWEEN), default=0)
 
 
-def _spans(block: bytes, end: int, bounds: _Bounds) -> Iterator[tuple[int, int]]:
+def _spans(block: bytes, end: int, bounds: _Bounds, needles: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """Where the events lie whose text holds one of the needles, once each, in the order of the file."""
     spans: set[tuple[int, int]] = set()
-    for needle in _NEEDLES:
+    for needle in needles:
         reached = 0
         while (place := block.find(needle, reached, end)) >= 0:
             first, last = bounds.around(place, end)

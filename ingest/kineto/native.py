@@ -13,7 +13,7 @@ import numpy as np
 from forensics.ingest.kineto.columns import Tally, TraceColumns
 from forensics.native import library_path
 
-_LAYOUT = 2
+_LAYOUT = 3
 _MOST_MEMORY = 1 << 30
 _LONGEST_REST = 32 << 20
 _TYPES = (np.uint8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32)

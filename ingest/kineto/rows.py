@@ -31,6 +31,8 @@ class Rows:
     """Kept events one by one, with their distinct texts."""
 
     def __init__(self) -> None:
+        self.has_no_device = False
+        """Whether the head of the file states so: then operators are kept."""
         self._rows: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._names: dict[str, int] = {}
         self._tracks: dict[str, int] = {}
@@ -38,7 +40,7 @@ class Rows:
 
     def keep(self, event: dict[str, Any], raw: bytes) -> None:
         """Keep what is an event of a known kind with a begin and an end."""
-        kind = kind_of(event)
+        kind = self.kind_of(event)
         begin, duration = (nanoseconds(event, raw, "ts"), nanoseconds(event, raw, "dur")) if kind else (None, None)
         if begin is None or duration is None or duration < 0:
             return
@@ -51,6 +53,11 @@ class Rows:
         track = self._tracks.setdefault(f"{event.get('pid', '')}/{event.get('tid', '')}", len(self._tracks))
         external = _number(args.get("External id", args.get("external id")))
         self._rows.append((kind, name, track, begin, duration, external, _number(args.get("correlation")), detail))
+
+    def kind_of(self, event: dict[str, Any]) -> int:
+        """Which kind an event is; 0 for all that is not kept."""
+        kind = kind_of(event)
+        return 0 if kind == columns.OPERATOR and not self.has_no_device else kind
 
     def mark(self) -> tuple[int, int]:
         """A place to go back to."""
@@ -71,7 +78,7 @@ class Rows:
 
 
 def kind_of(event: dict[str, Any]) -> int:
-    """Which kind an event is; 0 for all that is not kept."""
+    """Which kind an event is; 0 for none."""
     name, category = event.get("name"), event.get("cat")
     if event.get("ph") != "X" or not isinstance(name, str) or not isinstance(category, str):
         return 0
@@ -80,7 +87,7 @@ def kind_of(event: dict[str, Any]) -> int:
             return columns.CALL
         if name.startswith(UPDATES):
             return columns.UPDATE
-        return columns.GRADIENT if name.startswith("autograd::engine::evaluate_function") else 0
+        return columns.GRADIENT if name.startswith("autograd::engine::evaluate_function") else columns.OPERATOR
     if category in ("cuda_runtime", "cuda_driver", "Runtime"):
         return columns.LAUNCH if _LAUNCHES.match(name) else 0
     return _CATEGORIES.get(category, 0)

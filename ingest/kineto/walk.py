@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from forensics.ingest.kineto.columns import Tally
-from forensics.ingest.kineto.rows import Rows, kind_of
+from forensics.ingest.kineto.rows import Rows
 
 LONGEST_EVENT = 1 << 20
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -72,7 +72,7 @@ class Walk:
 
     def _take(self, event: dict[str, Any], raw: bytes) -> bool:
         """Whether it is valid JSON; of what nobody wants that is not asked."""
-        if kind_of(event):
+        if self._rows.kind_of(event):
             try:
                 self._rows.keep(orjson.loads(raw), raw)
             except orjson.JSONDecodeError:

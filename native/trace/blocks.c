@@ -6,14 +6,14 @@
 
 enum { LONGEST_EVENT = 1 << 20 };
 
-static const char LIST[] = "\"traceEvents\"";
+static const char LIST[] = "\"traceEvents\"", DEVICES[] = "\"deviceProperties\"";
 
 uint32_t forensics_trace_layout(void) { return FORENSICS_TRACE_LAYOUT; }
 
-/* To the first byte behind the bracket of the list; null when it is not in the block. */
-static const char *find_list(const char *at, const char *end) {
-    while ((at = memmem(at, (size_t)(end - at), LIST, sizeof LIST - 1)) != NULL) {
-        at += sizeof LIST - 1;
+/* To the first byte behind the bracket of a list; null when it is not in the text. */
+static const char *find_list(const char *at, const char *end, const char *key) {
+    while ((at = memmem(at, (size_t)(end - at), key, strlen(key))) != NULL) {
+        at += strlen(key);
         const char *next = past_blanks(at, end);
         if (next < end && *next == ':') {
             next = past_blanks(next + 1, end);
@@ -22,6 +22,13 @@ static const char *find_list(const char *at, const char *end) {
         }
     }
     return NULL;
+}
+
+/* Whether what stands before the events has an empty list of devices. */
+static bool lists_no_device(const char *at, const char *end) {
+    const char *list = find_list(at, end, DEVICES);
+    list = list ? past_blanks(list, end) : end;
+    return list < end && *list == ']';
 }
 
 /* Learns from the first event how events are laid out. In a JSON text a line break is written as \n, so that a break, blanks and a
@@ -95,7 +102,7 @@ static const char *take_event(struct forensics_trace *trace, const char *block, 
     const char *own_end = trace->is_indented ? indented_end(trace, block, at, end, &is_whole) : NULL;
     if (is_whole && own_end == NULL)
         return NULL;
-    const char *after = read_event(at, own_end ? own_end : end, own_end != NULL, &event, &found);
+    const char *after = read_event(at, own_end ? own_end : end, own_end != NULL, trace->has_no_device, &event, &found);
     /* An odd quote makes all that follows look like one event. */
     if (after == NULL && found == CUT && own_end == NULL && end - at < LONGEST_EVENT)
         return NULL;
@@ -149,7 +156,8 @@ int64_t forensics_trace_feed(struct forensics_trace *trace, const char *block, u
     const char *at = block, *end = block + size;
     bool is_full = false;
     if (trace->progress == BEFORE_LIST) {
-        const char *list = find_list(block, end);
+        const char *list = find_list(block, end, LIST);
+        trace->has_no_device = trace->has_no_device || lists_no_device(block, list ? list : end);
         trace->progress = list ? IN_LIST : BEFORE_LIST;
         /* The key may be cut by the end of the block, and blanks may follow it. */
         at = list ? list : size > 64 ? end - 64 : block;

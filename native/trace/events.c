@@ -84,7 +84,9 @@ static int kind_of(const struct event *event) {
             return FORENSICS_TRACE_CALL;
         if (is_update(event->name))
             return FORENSICS_TRACE_UPDATE;
-        return starts_with(event->name, "autograd::engine::evaluate_function") ? FORENSICS_TRACE_GRADIENT : 0;
+        if (starts_with(event->name, "autograd::engine::evaluate_function"))
+            return FORENSICS_TRACE_GRADIENT;
+        return event->keeps_operators ? FORENSICS_TRACE_OPERATOR : 0;
     }
     if (is_text(category, "cuda_runtime") || is_text(category, "cuda_driver") || is_text(category, "Runtime"))
         return is_launch(event->name) ? FORENSICS_TRACE_LAUNCH : 0;
@@ -131,10 +133,11 @@ static bool take_key(struct event *event, struct piece key, const char *at, cons
     return true;
 }
 
-const char *read_event(const char *at, const char *end, bool is_whole, struct event *event, enum found *found) {
+const char *read_event(const char *at, const char *end, bool is_whole, bool keeps_operators, struct event *event,
+                       enum found *found) {
     const char *first = at;
     bool is_enough = false;
-    *event = (struct event){0};
+    *event = (struct event){.keeps_operators = keeps_operators};
     const char *after = read_members(at, end, event, take_key, found, &is_enough);
     if (after == NULL)
         return NULL;

@@ -36,6 +36,7 @@ struct forensics_trace {
     bool is_indented;  /* events stand on lines of their own, behind `indent` */
     bool is_unsure;    /* behind a broken event, where a bracket may end a list in it */
     bool is_known;     /* whether it is known if they do */
+    bool has_no_device;
     size_t indent;     /* length of what stands before the brace of an event: a line break and blanks */
     char lead[64];     /* that, with the brace that ends an event behind it */
 };
@@ -49,7 +50,7 @@ struct piece {
 /* An event as far as it is needed. */
 struct event {
     struct piece phase, category, name, pid, tid, ts, dur, external, correlation;
-    bool has_collective;
+    bool has_collective, keeps_operators;
     int kind; /* 0 for what nobody wants, once phase, category and name are known */
 };
 
@@ -78,7 +79,8 @@ static inline bool is_text(struct piece piece, const char *text) {
 }
 
 /* events.c: reads an object from its brace on. An event that nobody wants is stepped over unread when `end` is its own end. */
-const char *read_event(const char *at, const char *end, bool is_whole, struct event *event, enum found *found);
+const char *read_event(const char *at, const char *end, bool is_whole, bool keeps_operators, struct event *event,
+                       enum found *found);
 
 /* columns.c: false for want of memory. */
 bool keep_event(struct forensics_trace *trace, const struct event *event, struct piece whole);

@@ -36,6 +36,7 @@ from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
+from forensics.rules.reductions.pipeline.host_work import HostWork, StageTimes
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
@@ -71,10 +72,13 @@ def _evaluate(
     messengers: Messengers,
     own: OwnWork,
     devices: DeviceWork,
+    hosts: HostWork,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     for item in devices.found:
         yield hardware.refined(finding_of(item), (Cause.COMPUTE_SLOW,), item.own_ns / item.usual_ns)
+    for item in hosts.found:
+        yield doubted(finding_of(item), waits_for_cores(cpu, roster, (item.rank,)))
     gates = Gates.of(thresholds)
     first = first_ranks(roster.hosts)
     known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
@@ -259,6 +263,8 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
 def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     """Only where a slow rank would have been named: enough steps of all, a meeting that is seen, and no excess left over."""
     gates = Gates.of(thresholds)
+    if not windows:
+        return Undecided("the stages of steps are not known")
     if any(window.waits is not None and not window.waits.of_all for window in windows):
         return Undecided("how long some ranks waited for others is not recorded")
     judged = [judge(window, gates) for window in windows]
@@ -291,7 +297,7 @@ RULE = Rule(
     code="FX170",
     name="stage-slow",
     seed="StageFrontier sections 3 and 4, and windows cut where ranks meet",
-    needs=(Need(FrontierWindows, "stages", "stage times of the steps show where the time went"),),
+    needs=(Need(StageTimes, "stages", "stage times of the steps show where the time went"),),
     thresholds=tuple(Threshold(field.name, float(str(field.default)), REASONS[field.name]) for field in fields(Gates)),
     concludes="The stage that a moving job loses time to, the rank when one recurs, and how much would be won.",
     evaluate=_evaluate,

@@ -96,9 +96,12 @@ def are_alike(found: TraceColumns, expected: TraceColumns) -> bool:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @settings(deadline=None, max_examples=25)
-@given(st.lists(event, max_size=8), st.integers(20, 400))
-def test_events_of_any_kind_are_read_alike(layout: dict[str, Any], events: list[dict[str, Any]], block: int) -> None:
-    document = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": events, "traceName": "x"}
+@given(st.lists(event, max_size=8), st.integers(20, 400), st.sampled_from([[], [{"id": 0}]]))
+def test_events_of_any_kind_are_read_alike(
+    layout: dict[str, Any], events: list[dict[str, Any]], block: int, devices: list[Any]
+) -> None:
+    """Also operators, which are kept where there is no device."""
+    document = {"schemaVersion": 1, "deviceProperties": devices, "traceEvents": events, "traceName": "x"}
     content = json.dumps(document, **layout).encode()
     found, tally = native(content, block)
     assert are_alike(found, slowly(content)[0])

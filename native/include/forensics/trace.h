@@ -1,7 +1,7 @@
 /* Events of a trace file (the JSON of Chrome's trace viewer, as kineto writes it) as columns, read block by block.
  *
- * Only complete events ("ph": "X") of the kinds below are kept; all others are stepped over. Nothing is kept of a file but
- * these columns. Read by ingest/kineto/native.py. */
+ * Only complete events ("ph": "X") of the kinds below are kept; all others are stepped over. Operators are kept where the head of
+ * the file states that there is no device ("deviceProperties": []). Nothing is kept of a file but these columns. Read by ingest/kineto/native.py. */
 #ifndef FORENSICS_TRACE_H
 #define FORENSICS_TRACE_H
 
@@ -9,7 +9,7 @@
 
 #include "forensics/export.h"
 
-#define FORENSICS_TRACE_LAYOUT 2u
+#define FORENSICS_TRACE_LAYOUT 3u
 
 /* Of which kind an event is; ingest/kineto/events.py has the same numbers. */
 enum forensics_trace_kind {
@@ -21,6 +21,7 @@ enum forensics_trace_kind {
     FORENSICS_TRACE_GRADIENT = 6, /* autograd::engine::evaluate_function */
     FORENSICS_TRACE_CALL = 7,     /* record_param_comms */
     FORENSICS_TRACE_UPDATE = 8,   /* an operator that only optimizers call */
+    FORENSICS_TRACE_OPERATOR = 9, /* any other operator of the host */
 };
 
 /* One value a kept event, but for the last ones. Absent numbers are -1. */

@@ -27,8 +27,13 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
 """What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
+OF_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
+"""What speaks against a stage that works longer than others do."""
 _IN_STEP = (Axis.TENSOR, Axis.CONTEXT)
-_LEAST_STEPS, _LEAST_EQUALS = 2, 3
+_LEAST_STEPS, _MANY_EQUALS = 2, 3
+"""Of fewer equals nothing shows which is the unusual one, but by as much as that no rank is given more work."""
+FACTOR = 1.5
+""""We set m = 50% to identify whether a node experiences a slowdown" (VenusTrace section 4)."""
 # Of the ranks with the same work; if more are slow, it is how the job is.
 _MOST_SLOW = 0.25
 # Of what a rank computes longer: where most of those with the same data do as well, it is the data.
@@ -44,7 +49,9 @@ class LongWork:
     """A rank whose device computes longer than those of `peers` in each of `steps` steps; times are medians in ns.
 
     It computes for `own_ns`, its peers for `usual_ns`, in a step of `step_ns`, which `lost_ns` of that cost: what it computes
-    longer than its peers, and than anybody else in its pipeline. `stage` is the pass that most of it lies in.
+    longer than its peers, and than anybody else in its pipeline. `stage` is the pass that most of it lies in. `on_host`: hosts
+    compute themselves, and all that they did not wait counts; `computes`: what it works longer are operators. `by_stages`: its
+    peers are the other stages, with other work. Without peers it is compared with itself in other steps.
     """
 
     rank: int
@@ -56,6 +63,9 @@ class LongWork:
     lost_ns: float
     stage: StageName
     source: str | None
+    on_host: bool = False
+    by_stages: bool = False
+    computes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +77,8 @@ class DeviceWork:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """Times of devices in ns as `[pass, step, rank]`, of both passes and of steps as `[step, rank]`; NaN: not known."""
+class WorkTable:
+    """Times of devices, or hosts, in ns as `[pass, step, rank]`, in all and of steps as `[step, rank]`; NaN: not known."""
 
     ranks: tuple[int, ...]
     passes: Floats
@@ -76,6 +86,7 @@ class _Table:
     walls: Floats
     paths: Mapping[int, str | None]
     places: Mapping[int, int]
+    on_host: bool = False
 
     def columns(self, ranks: Iterable[int]) -> list[int]:
         """Where some ranks are, those of which any step is known."""
@@ -87,11 +98,16 @@ class _Table:
 def device_work(windows: FrontierWindows, layout: Layout) -> DeviceWork:
     """Compare the devices of ranks of known pipelines; experts have other work by design."""
     table = _table([window.matrix for window in windows if window.matrix.messages and window.matrix.device])
+    return DeviceWork() if table is None else compared_work(table, layout)
+
+
+def compared_work(table: WorkTable, layout: Layout) -> DeviceWork:
+    """Compare ranks that have the same work in known pipelines."""
     pipes = [*layout.pipelines, *(layout.members[label] for label in layout.along(Axis.PIPELINE))]
-    if table is None or not pipes or layout.along(Axis.EXPERT):
+    if not pipes or layout.along(Axis.EXPERT):
         return DeviceWork()
     more = np.full(table.walls.shape, np.nan)
-    alike = [columns for ranks in _equals(layout, pipes) if len(columns := table.columns(ranks)) >= _LEAST_EQUALS]
+    alike = [columns for ranks in _equals(layout, pipes) if len(columns := table.columns(ranks)) > 1]
     for columns in alike:
         steps = np.flatnonzero(np.isfinite(table.total[:, columns]).all(axis=1))
         cells = np.ix_(steps, np.array(columns))
@@ -102,7 +118,7 @@ def device_work(windows: FrontierWindows, layout: Layout) -> DeviceWork:
     return DeviceWork(tuple(sorted(found, key=lambda item: (-item.lost_ns, item.rank))), compared)
 
 
-def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
+def _table(matrices: Sequence[StageMatrix]) -> WorkTable | None:
     """What the traces of all windows tell of forward and backward passes; None where they tell nothing of either."""
     known = [matrix for matrix in matrices if all(name in (matrix.device or {}) for name in PASSES)]
     if not known:
@@ -117,7 +133,7 @@ def _table(matrices: Sequence[StageMatrix]) -> _Table | None:
             passes[number][at] = (matrix.device or {})[name]
         walls[at] = matrix.walls
         paths |= {rank: matrix.path(rank) for rank in matrix.ranks}
-    return _Table(ranks, passes, passes.sum(axis=0), walls, paths, {rank: place for place, rank in enumerate(ranks)})
+    return WorkTable(ranks, passes, passes.sum(axis=0), walls, paths, {rank: place for place, rank in enumerate(ranks)})
 
 
 def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -133,7 +149,7 @@ def _equals(layout: Layout, pipes: Sequence[tuple[int, ...]]) -> list[tuple[int,
     return [ranks for each in nx.connected_components(joined) for ranks in by_context(sorted(each), layout)]
 
 
-def _mates(groups: Iterable[tuple[int, ...]], table: _Table) -> dict[int, list[int]]:
+def _mates(groups: Iterable[tuple[int, ...]], table: WorkTable) -> dict[int, list[int]]:
     """By column: those that have a part of the model for the same data, in their pipeline or in step with it."""
     found: dict[int, set[int]] = defaultdict(set)
     for group in groups:
@@ -143,13 +159,15 @@ def _mates(groups: Iterable[tuple[int, ...]], table: _Table) -> dict[int, list[i
     return {at: sorted(others - {at}) for at, others in found.items() if others != {at}}
 
 
-def _of_equals(columns: Sequence[int], table: _Table, more: Floats, mates: Mapping[int, list[int]]) -> Iterator[LongWork]:
+def _of_equals(columns: Sequence[int], table: WorkTable, more: Floats, mates: Mapping[int, list[int]]) -> Iterator[LongWork]:
     slow = {at: lost for at in columns if at in mates and (lost := _lost(at, table, more, mates[at])) is not None}
+    if len(columns) < _MANY_EQUALS:
+        slow = {at: lost for at, lost in slow.items() if is_much(table, at, columns)}
     if len(slow) <= max(1, _MOST_SLOW * len(columns)):
         yield from (_long_work(at, columns, table, more, lost) for at, lost in slow.items())
 
 
-def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats | None:
+def _lost(at: int, table: WorkTable, more: Floats, mates: Sequence[int]) -> Floats | None:
     """ns that a rank costs in each step; None where it does not in some, or where its data is longer."""
     known: Flags = np.asarray(np.isfinite(more[:, [at, *mates]]).all(axis=1))
     if known.sum() < _LEAST_STEPS:
@@ -161,42 +179,78 @@ def _lost(at: int, table: _Table, more: Floats, mates: Sequence[int]) -> Floats 
     return lost if is_late.all() else None
 
 
-def _long_work(at: int, columns: Sequence[int], table: _Table, more: Floats, lost: Floats) -> LongWork:
+def is_much(table: WorkTable, at: int, columns: Iterable[int]) -> bool:
+    """Whether a rank needs half as long again as each other one even where each was quickest: other load only adds."""
+    others = [table.total[:, other] for other in columns if other != at]
+    return all(bool(np.nanmin(table.total[:, at]) >= FACTOR * np.nanmin(total)) for total in others)
+
+
+def _long_work(at: int, columns: Sequence[int], table: WorkTable, more: Floats, lost: Floats) -> LongWork:
     known = np.isfinite(more[:, at])
     own = float(np.median(table.total[known, at]))
     others = [other for other in columns if other != at]
     parts = np.median(table.passes[:, known, at] - np.median(table.passes[:, known][:, :, others], axis=2), axis=1)
-    first = int(parts.argmax())
     return LongWork(
         rank=table.ranks[at], peers=tuple(table.ranks[other] for other in others), steps=len(lost), own_ns=own,
         usual_ns=own - float(np.median(more[known, at])), step_ns=float(np.median(table.walls[known, at])),
-        lost_ns=float(np.median(lost)), stage=PASSES[first] if parts[first] >= _IN_ONE * parts.sum() else StageName.UNKNOWN,
-        source=table.paths[table.ranks[at]],
+        lost_ns=float(np.median(lost)), stage=stage_of(parts), source=table.paths[table.ranks[at]], on_host=table.on_host,
+        computes=are_of_passes(parts, float(np.median(more[known, at]))),
     )  # fmt: skip
 
 
+def stage_of(parts: Floats) -> StageName:
+    """The pass that most of an excess lies in; unknown where it lies in both."""
+    first = int(parts.argmax())
+    return PASSES[first] if parts[first] >= _IN_ONE * parts.sum() else StageName.UNKNOWN
+
+
+def are_of_passes(parts: Floats, excess: float) -> bool:
+    """Whether most of an excess lies in the passes."""
+    return bool(parts.sum() >= _IN_ONE * excess)
+
+
 def finding_of(item: LongWork) -> Finding:
-    """The finding for a rank whose device computes longer; the state of its GPU may say why."""
+    """The finding for a rank that computes longer; the state of its GPU may say why."""
     share = item.lost_ns / item.step_ns
     return Finding(
         ranks=(item.rank,),
-        cause=Cause.COMPUTE_SLOW,
-        stage=StageRef(name=item.stage, component=Component.COMPUTE),
+        cause=Cause.COMPUTE_SLOW if item.computes else Cause.UNKNOWN,
+        stage=StageRef(name=item.stage, component=Component.COMPUTE if item.computes else Component.HOST),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if item.steps >= _LIKELY_STEPS else Confidence.SUSPECT,
         evidence=tuple(_evidence(item)),
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(item.steps * item.lost_ns), round(share, 3), item.steps, "frontier_gain"),
-        next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {ranks_text(item.peers)}",),
+        next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {_others_text(item)}",),
     )
 
 
+def _others_text(item: LongWork) -> str:
+    return ranks_text(item.peers) if item.peers else "the others"
+
+
 def _evidence(item: LongWork) -> Iterator[Evidence]:
-    computed = f"the device of rank {item.rank} computed for {item.own_ns / 1e6:.0f} ms in forward and backward passes"
-    usual = f"those of {ranks_text(item.peers)}, with the same work, for {item.usual_ns / 1e6:.0f} ms"
-    yield Evidence(f"{computed}, {usual}, in each of {counted(item.steps, 'step')} of {item.step_ns / 1e6:.0f} ms", item.source)
-    cost = f"nobody in its pipeline computes as long: {item.lost_ns / 1e6:.0f} ms of a step would be won at most"
-    yield Evidence(f"{cost}; collectives and messages are not counted", item.source)
+    yield Evidence(f"{_compared_text(item)} of {item.step_ns / 1e6:.0f} ms", item.source)
+    cost = f"nobody in its pipeline {'works' if item.on_host else 'computes'} as long"
+    won = f"{item.lost_ns / 1e6:.0f} ms of a step would be won at most"
+    yield Evidence(f"{cost}: {won}; waiting in collectives and messages is not counted", item.source)
+    if item.by_stages:
+        yield Evidence(OF_LAYERS, item.source, supports=False)
     if item.steps < _LIKELY_STEPS:
         only = f"only {counted(item.steps, 'step')} could be compared: less than a habit shows"
         yield Evidence(only, item.source, supports=False)
+
+
+def _compared_text(item: LongWork) -> str:
+    own, usual = f"{item.own_ns / 1e6:.0f} ms", f"{item.usual_ns / 1e6:.0f} ms"
+    steps = counted(item.steps, "step")
+    if not item.peers:
+        return f"rank {item.rank} worked for {own} in {steps}, and for {usual} when others took longer; these were steps"
+    if item.by_stages:
+        return f"rank {item.rank} worked for {own}, the other stages ({ranks_text(item.peers)}) for {usual}, in each of {steps}"
+    if item.on_host:
+        return (
+            f"rank {item.rank} worked for {own}, {ranks_text(item.peers)}, with the same work, for {usual}, in each of {steps}"
+        )
+    computed = f"the device of rank {item.rank} computed for {own} in forward and backward passes"
+    return f"{computed}, those of {ranks_text(item.peers)}, with the same work, for {usual}, in each of {steps}"

@@ -148,13 +148,24 @@ def test_who_has_no_trace_is_left_out_of_the_comparison() -> None:
 
 
 def test_parts_of_a_sequence_are_compared_with_the_same_parts_of_others() -> None:
-    """Under a causal mask the later of two parts is more work; of each there are two alone in a stage."""
+    """Under a causal mask the later of two parts is more work; of each there are two alone in a stage, and one may vary."""
     passes, known = sound(), layout()
-    passes[:, :, SLOW] *= 1.5
+    passes[:, :, [1, 3, 5, 7]] *= 1.8
+    passes[:, :, SLOW] *= 1.4
     groups = {f"context {rank}": (rank, rank + 1) for rank in range(0, 8, 2)}
     axes, members = {**known.axes, **dict.fromkeys(groups, AxisOf(Axis.CONTEXT))}, {**known.members, **groups}
     places = {rank: Place(context=rank % 2) for rank in range(8)}
-    assert device_work(windows(passes), replace(known, axes=axes, members=members, places=places)) == DeviceWork()
+    assert device_work(windows(passes), replace(known, axes=axes, members=members, places=places)).found == ()
+
+
+@pytest.mark.parametrize(("factor", "ranks"), [(1.4, []), (1.6, [SLOW])])
+def test_of_two_equals_one_is_slow_by_much(factor: float, ranks: list[int]) -> None:
+    """Other load only adds: it counts what each needs at least."""
+    passes = sound()
+    passes[:, :, [2, 3, 6, 7]] = np.nan
+    passes[:, :, SLOW] *= factor
+    passes[:, 0, SLOW] *= 1.5
+    assert found(passes) == ranks
 
 
 def test_experts_have_other_work() -> None:
