@@ -45,7 +45,7 @@ def host_work(columns: TraceColumns, head: TraceHead, thread: str | None) -> Ite
 def _stretches(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
     """Joined where they overlap or are close; begins and ends, in order."""
     order = np.argsort(begins, kind="stable")
-    begins, reached = begins[order], np.maximum.accumulate(ends[order]) if len(ends) else ends
-    parts = np.flatnonzero(begins[1:] > reached[:-1] + _CLOSE_NS) + 1
-    places = np.concatenate(([0], parts))[: len(begins)]
-    return begins[places], reached[np.concatenate((parts, [len(begins)])) - 1][: len(places)]
+    begins = begins[order]
+    reached = np.maximum.accumulate(ends[order])
+    parts = begins[1:] > reached[:-1] + _CLOSE_NS
+    return begins[np.append(True, parts)[: len(begins)]], reached[np.append(parts, True)[: len(begins)]]

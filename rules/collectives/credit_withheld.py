@@ -43,9 +43,10 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flow
 
 
 def _serves(flow: Flow, others: Iterable[Flow]) -> bool:
-    """Whether the proxy of the holder has posted steps of a later call of the same ranks: then it runs."""
-    later = (each for each in others if each.comes_behind(flow))
-    return any(end.rank == flow.holder and end.posted for each in later for end in each.ends)
+    """Whether the proxy of the holder has posted steps of a later call: then it runs."""
+    at = None if flow.holder is None else flow.order_at(flow.holder)
+    own = ((each, end) for each in others for end in each.ends if end.rank == flow.holder and end.posted)
+    return any(each.comes_behind(flow) or (at is not None and end.order > at) for each, end in own)
 
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serves: bool) -> Finding:
@@ -94,9 +95,7 @@ def _unseen(flow: Flow) -> Iterator[Evidence]:
 
 def _served(rank: int, serves: bool) -> Iterator[Evidence]:
     if serves:
-        yield Evidence(
-            f"the proxy of rank {rank} has posted buffers for later calls between them: it runs, and left this one out"
-        )
+        yield Evidence(f"the proxy of rank {rank} has posted buffers for later calls: it runs, and left this one out")
 
 
 def _clears(seen: Seen, logs: ChunkLogs, open_flows: OpenFlows) -> str | None:

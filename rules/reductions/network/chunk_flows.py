@@ -11,6 +11,7 @@ flight while chunks wait for credit are with the receiver.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NewType
 
 from duckdb import DuckDBPyConnection
@@ -68,6 +69,14 @@ SELECT communicator, rank, kind, coalesce(peer, -1), max(CASE WHEN is_p2p THEN p
 FROM {calls} WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
 GROUP BY communicator, rank, kind, coalesce(peer, -1)
 """
+_PLACES = """
+SELECT c.communicator, c.number, c.rank, c.kind, c.paired, p.rank, min(c.place) FROM (
+    SELECT communicator, rank, kind, coalesce(is_p2p, false) AS paired, peer, coalesce(record_id, locator) AS place,
+           CASE WHEN is_p2p THEN pair_number ELSE sequence END AS number
+    FROM {calls} WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
+) c LEFT JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
+WHERE list_contains($numbers, c.number) AND c.place IS NOT NULL GROUP BY ALL
+"""
 # Ends that are through with a call of which another end is open.
 _ENDED = """
 WITH calls AS (
@@ -121,7 +130,7 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
         pair = (rank, other) if direction == "send" else (other, rank)
         name = "p2p" if kind in ("send", "recv") else kind
         ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
-    reached = _reached(connection, table, sources, frozenset(logs))
+    reached = replace(_reached(connection, table, sources, frozenset(logs)), places=_places(connection, table, sources, ends))
     return OpenFlows(judged(ends, reached))
 
 
@@ -138,6 +147,19 @@ def _reached(connection: DuckDBPyConnection, table: str, sources: Collection[int
     stepped = frozenset(rank for (rank,) in connection.execute(_STEPPED, asked).fetchall())
     sent_on = frozenset(connection.execute(_SENT_ON, asked).fetchall())
     return Reached(entered, stepped, logged, sent_on, _ended(connection, table, asked))
+
+
+def _places(
+    connection: DuckDBPyConnection, table: str, sources: Collection[int], ends: Mapping[Key, Mapping[str, FlowEnd]]
+) -> Mapping[tuple[str, int, int, str, int], int]:
+    """Places of calls with the numbers of flows of which one end is not known."""
+    numbers = sorted({key[1] for key, known in ends.items() if len(known) < 2})
+    asked = {"sources": sorted(sources), "numbers": numbers}
+    found = connection.execute(_PLACES.format(calls=table), asked).fetchall() if numbers else []
+    return {
+        (label, number, rank, *((kind, -1 if peer is None else peer) if paired else ("", -1))): place
+        for label, number, rank, kind, paired, peer, place in found
+    }
 
 
 def _ended(connection: DuckDBPyConnection, table: str, asked: Mapping[str, Any]) -> Mapping[tuple[Key, str], int]:

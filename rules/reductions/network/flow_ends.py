@@ -66,7 +66,10 @@ class FlowEnd:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow that at least one end shows open; an end is None when its rank does not show it."""
+    """A flow that at least one end shows open; an end is None when its rank does not show it.
+
+    `unseen_order` is the place of the call in the process of that rank, where its log has the call.
+    """
 
     communicator: str
     number: int
@@ -77,6 +80,7 @@ class Flow:
     send: FlowEnd | None
     receive: FlowEnd | None
     state: FlowState
+    unseen_order: int | None = None
 
     @property
     def ends(self) -> tuple[FlowEnd, ...]:
@@ -108,4 +112,10 @@ class Flow:
 
     def order_at(self, rank: int) -> int | None:
         """Place of its call in the process of `rank`."""
-        return next((end.order for end in self.ends if end.rank == rank), None)
+        return next(
+            (end.order for end in self.ends if end.rank == rank), self.unseen_order if self.is_unseen_at(rank) else None
+        )
+
+    def is_unseen_at(self, rank: int) -> bool:
+        """Whether it is an end of this rank that shows no step."""
+        return rank in (self.sender, self.receiver) and all(end.rank != rank for end in self.ends)

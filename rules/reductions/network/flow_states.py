@@ -17,7 +17,8 @@ class Reached:
     """Highest number that a rank entered and finished in a communicator, ranks whose logs show steps, and ranks with a log.
 
     `sent_on` are senders, receivers and channels for which a process of the sender's host sends to that place for another one.
-    `ended` are ends of collectives that are through, by flow and direction, with their steps.
+    `ended` are ends of collectives that are through, by flow and direction, with their steps. `places` are those of calls in
+    the process of a rank, by communicator, number, rank, kind and peer (-1 and no kind where it is no message).
     """
 
     entered: Mapping[tuple[str, int, str, int], tuple[int, int]]
@@ -25,6 +26,7 @@ class Reached:
     logged: frozenset[int]
     sent_on: frozenset[tuple[str, int, int, int]] = frozenset()
     ended: Mapping[tuple[Key, str], int] = field(default_factory=dict)
+    places: Mapping[tuple[str, int, int, str, int], int] = field(default_factory=dict)
 
 
 def judged(flows: Mapping[Key, Mapping[str, FlowEnd]], reached: Reached) -> tuple[Flow, ...]:
@@ -36,7 +38,15 @@ def _flow(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> Flow:
     label, number, kind, channel, sender, receiver = key
     send, receive = ends.get("send"), ends.get("recv")
     state = _both(send, receive) if send and receive else _one_sided(key, send, receive, reached)
-    return Flow(label, number, kind, channel, sender, receiver, send, receive, state)
+    return Flow(label, number, kind, channel, sender, receiver, send, receive, state, _unseen_place(key, ends, reached))
+
+
+def _unseen_place(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> int | None:
+    """Place of the call at the end that shows no step."""
+    label, number, kind, _, sender, receiver = key
+    silent, other, name = (receiver, sender, "recv") if "send" in ends else (sender, receiver, "send")
+    called = (name, other) if kind == "p2p" else ("", -1)
+    return None if len(ends) > 1 else reached.places.get((label, number, silent, *called))
 
 
 def _both(send: FlowEnd, receive: FlowEnd) -> FlowState:

@@ -114,7 +114,7 @@ def _is_message_left_out(flow: Flow, other: Flow, holder: int) -> bool:
     Messages are counted by pair of ranks: an equal number of another pair makes them no one operation.
     """
     is_other = (other.sender, other.receiver) != (flow.sender, flow.receiver)
-    return flow.kind == "p2p" and flow.order_at(holder) is None and is_other
+    return flow.kind == "p2p" and flow.is_unseen_at(holder) and is_other
 
 
 def _is_of_call(other: Flow, flow: Flow) -> bool:

@@ -34,7 +34,9 @@ def test_steps_stages_and_collectives_of_the_sample() -> None:
     assert found.problems == []
     assert [row["step"] for row in found.rows("steps")] == [1, 2, 3, 4, 5, 6]
     assert {row["stage"] for row in found.rows("stage_spans")} == STAGES
-    assert {row["name"] for row in found.rows("spans")} == {"gloo:all_reduce", "gloo:broadcast"}
+    named = {(row["category"], row["name"]) for row in found.rows("spans")}
+    assert named >= {("collective", "gloo:all_reduce"), ("collective", "gloo:broadcast")}
+    assert {category for category, _ in named} <= {"collective", "computation"}
     assert found.identities[0].rank == 0 and found.identities[0].host == "node1"
     assert found.config() == {"world_size": "4"}
 
@@ -102,6 +104,26 @@ def test_without_step_marks_the_updates_are_the_marks() -> None:
     found = read(json.dumps(document).encode(), PATH)
     assert len(found.rows("steps")) == 5
     assert "no step marks" in found.problems[0].message
+
+
+def test_operators_of_a_host_without_devices_are_stretches_that_do_not_wait() -> None:
+    """An operator with a call in it may wait; what it consists of counts, gradients apart; other threads do not."""
+    marks = [("user_annotation", "ProfilerStep#1", 0, 1000, 1), ("user_annotation", "Optimizer.step#SGD", 950, 10, 1)]
+    work = [
+        ("cpu_op", "aten::mm", 100, 50, 1), ("cpu_op", "aten::add", 250, 50, 1), ("cpu_op", "aten::mul", 800, 10, 1),
+        ("cpu_op", "autograd::engine::evaluate_function: X", 820, 30, 1), ("cpu_op", "aten::mm", 500, 50, 2),
+        ("cpu_op", "_Reduce", 400, 300, 1), ("cpu_op", "c10d::allreduce_", 410, 10, 1), ("cpu_op", "aten::copy_", 405, 3, 1),
+    ]  # fmt: skip
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+        for cat, name, ts, dur, tid in marks + work
+    ]
+    head = {"schemaVersion": 1, "deviceProperties": [], "distributedInfo": {"rank": 0}}
+    found = read(json.dumps({**head, "traceEvents": events}).encode(), PATH)
+    rows = [(row["name"], row["begin_ns"], row["end_ns"]) for row in found.rows("spans")]
+    assert rows == [("gradients", 820_000, 850_000), ("operators", 100_000, 408_000), ("operators", 800_000, 810_000)]
+    head["deviceProperties"] = [{"id": 0}]
+    assert not read(json.dumps({**head, "traceEvents": events}).encode(), PATH).rows("spans")
 
 
 def test_without_a_rank_nothing_is_guessed_silently() -> None:

@@ -207,6 +207,18 @@ def test_messages_of_other_ranks_with_the_same_number_are_ordered_by_their_calls
     assert (left_out in root_flows([left_out, later, third], {})) is is_root
 
 
+@pytest.mark.parametrize(("order", "is_root"), [(4, False), (8, True)])
+def test_a_message_without_a_later_one_has_the_place_of_its_call(order: int, is_root: bool) -> None:
+    """Only the call of the receiver is logged: what it called before may hold it up, and its proxy runs in a later one."""
+    entered = {("nccl:a", 1, "recv", 0): (7, 6)}
+    logs = frozenset({0, 1})
+    known = Reached(entered, logs, logs, places={("nccl:a", 7, 1, "recv", 0): 5})
+    (left_out,) = judged({("nccl:a", 7, "p2p", 0, 0, 1): {"send": end(0, (4, 4, 0, 0), order=3)}}, known)
+    other = flow(2, 1, FlowState.GPU_NOT_READY, number=9, order=order, kind="p2p")
+    assert left_out.state is FlowState.NOT_STARTED and left_out.order_at(1) == 5
+    assert (left_out in root_flows([left_out, other], {})) is _serves(left_out, [other]) is is_root
+
+
 def test_a_proxy_that_serves_later_messages_runs() -> None:
     left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
     assert _serves(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
