@@ -36,6 +36,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
+from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_evidence
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
@@ -68,7 +69,7 @@ def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
     before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
-    thresholds: Thresholds,
+    hosts: HostWork, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -83,7 +84,7 @@ def _evaluate(
         return  # where most ranks are late in turn nobody holds the others up
     found = [
         _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds)
-        for item, others in _distinguished(late, own)
+        for item, others in _distinguished(late, (own, hosts))
         if _speaks(item, layout, thresholds) and not _is_moment(cpu, roster, item, thresholds)
     ]
     named = {rank for finding in found for rank in finding.ranks}
@@ -99,12 +100,12 @@ def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout,
 
 
 def _distinguished(
-    late: Iterable[tuple[Lateness, tuple[int, ...]]], own: OwnWork
+    late: Iterable[tuple[Lateness, tuple[int, ...]]], works: Iterable[OwnWork | HostWork]
 ) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
-    """Late ranks without those that work as long as their equals where another one works longer: they waited for it."""
-    slow = {item.rank for item in own.found}
+    """Late ranks without those that work as long as others where another one works longer: they waited for it."""
+    judged = [({item.rank for item in work.found}, work.compared) for work in works if work.found]
     for item, others in late:
-        passes_on = {rank for rank in (item.rank, *others) if slow and rank in own.compared and rank not in slow}
+        passes_on = {rank for rank in (item.rank, *others) if any(rank in known - slow for slow, known in judged)}
         if item.rank not in passes_on:
             yield item, tuple(rank for rank in others if rank not in passes_on)
 
@@ -151,7 +152,7 @@ def _finding(
 ) -> Finding:
     """`beside` are other ranks that may be meant, and those of them for whose messages, of which nothing tells, it may wait."""
     others, unseen = beside
-    measured = None if others else long_stage_of(late.rank, windows)
+    measured = None if others or unseen else long_stage_of(late.rank, windows)
     stage, accounted = _measured_stage(measured, late) if measured else _usual_stage({} if unseen else stacks, late)
     on_device = late.on_device if measured is None else measured.device
     least = thresholds["least_accounted"]
@@ -222,8 +223,8 @@ def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[in
     if late.is_bound:
         why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
         yield Evidence(why, late.source, supports=False)
-    if unseen:
-        why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(unseen)))}"
+    if open_ := unseen.intersection(others):
+        why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(open_)))}"
         yield Evidence(why, None, supports=False)
     elif others:
         yield Evidence(

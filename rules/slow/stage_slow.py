@@ -47,11 +47,7 @@ from forensics.vocabulary import CAUSE_OF_STAGE
 _COMPUTES = frozenset({"forward", "backward", "optimizer"})
 _PASSES = frozenset({"forward", "backward"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
-_COMPARED = {
-    "peers": "than on its peers",
-    "history": "than before",
-    "usual": "than in its usual step",
-}
+_COMPARED = {"peers": "than on its peers", "history": "than before", "usual": "than in its usual step"}
 _SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
 # Fewer steps may recur by chance; the rank is then a lead.
 _LIKELY_STEPS = 10
@@ -75,10 +71,9 @@ def _evaluate(
     hosts: HostWork,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    for item in devices.found:
-        yield hardware.refined(finding_of(item), (Cause.COMPUTE_SLOW,), item.own_ns / item.usual_ns)
-    for item in hosts.found:
-        yield doubted(finding_of(item), waits_for_cores(cpu, roster, (item.rank,)))
+    for item in (*devices.found, *hosts.found):
+        finding = hardware.refined(finding_of(item), (Cause.COMPUTE_SLOW,), item.slowdown)
+        yield doubted(finding, waits_for_cores(cpu, roster, (item.rank,)) if item.on_host else ())
     gates = Gates.of(thresholds)
     first = first_ranks(roster.hosts)
     known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
@@ -263,9 +258,7 @@ def _next_steps(culprit: Culprit) -> tuple[str, ...]:
 def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     """Only where a slow rank would have been named: enough steps of all, a meeting that is seen, and no excess left over."""
     gates = Gates.of(thresholds)
-    if not windows:
-        return Undecided("the stages of steps are not known")
-    if any(window.waits is not None and not window.waits.of_all for window in windows):
+    if not windows or any(window.waits is not None and not window.waits.of_all for window in windows):
         return Undecided("how long some ranks waited for others is not recorded")
     judged = [judge(window, gates) for window in windows]
     if limits := [limit for each in judged if (limit := _limit(each, gates)) is not None]:

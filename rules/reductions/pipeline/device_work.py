@@ -67,6 +67,11 @@ class LongWork:
     by_stages: bool = False
     computes: bool = True
 
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long as its peers it computes; None where these compute nothing."""
+        return self.own_ns / self.usual_ns if self.usual_ns > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
@@ -190,11 +195,12 @@ def _long_work(at: int, columns: Sequence[int], table: WorkTable, more: Floats, 
     own = float(np.median(table.total[known, at]))
     others = [other for other in columns if other != at]
     parts = np.median(table.passes[:, known, at] - np.median(table.passes[:, known][:, :, others], axis=2), axis=1)
+    computes = are_of_passes(parts, float(np.median(more[known, at])))
     return LongWork(
         rank=table.ranks[at], peers=tuple(table.ranks[other] for other in others), steps=len(lost), own_ns=own,
         usual_ns=own - float(np.median(more[known, at])), step_ns=float(np.median(table.walls[known, at])),
-        lost_ns=float(np.median(lost)), stage=stage_of(parts), source=table.paths[table.ranks[at]], on_host=table.on_host,
-        computes=are_of_passes(parts, float(np.median(more[known, at]))),
+        lost_ns=float(np.median(lost)), stage=stage_of(parts) if computes else StageName.UNKNOWN,
+        source=table.paths[table.ranks[at]], on_host=table.on_host, computes=computes,
     )  # fmt: skip
 
 

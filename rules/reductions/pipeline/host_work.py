@@ -14,6 +14,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import has_rows
+from forensics.model import StageName
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -112,9 +113,11 @@ def _item(table: WorkTable, at: int, steps: Ints, usual: float, *, by_turns: boo
     base = table.passes[:, :, at].min(axis=1) if by_turns else np.median(np.delete(table.passes, at, axis=2), axis=(1, 2))
     parts = np.median(table.passes[:, steps, at], axis=1) - base
     own = float(np.median(table.total[steps, at]))
+    computes = are_of_passes(parts, own - usual)
     return LongWork(
         rank=table.ranks[at], peers=() if by_turns else tuple(rank for rank in table.ranks if rank != table.ranks[at]),
         steps=len(steps), own_ns=own, usual_ns=usual, step_ns=float(np.median(table.walls[steps, at])),
-        lost_ns=float(np.median(table.total[steps, at] - others.max(axis=1))), stage=stage_of(parts),
-        source=table.paths[table.ranks[at]], on_host=True, by_stages=not by_turns, computes=are_of_passes(parts, own - usual),
+        lost_ns=float(np.median(table.total[steps, at] - others.max(axis=1))),
+        stage=stage_of(parts) if computes else StageName.UNKNOWN, source=table.paths[table.ranks[at]],
+        on_host=True, by_stages=not by_turns, computes=computes,
     )  # fmt: skip

@@ -95,7 +95,9 @@ def test_work_outside_of_operators_is_of_the_host() -> None:
     late = np.zeros((4, 4))
     late[:, 2] = 300 * MS
     finding = finding_of(work_of(traced(slowed(), other=late), PIPE).found[0])
-    assert (finding.ranks, finding.cause, finding.stage.component) == ((2,), Cause.UNKNOWN, Component.HOST)
+    assert (finding.ranks, finding.cause, finding.stage.component, finding.stage.name) == (
+        (2,), Cause.UNKNOWN, Component.HOST, StageName.UNKNOWN,
+    )  # fmt: skip
 
 
 def test_a_slow_rank_that_changes_is_named_with_its_steps() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Confidence, Finding, Role, Verdict
+from forensics.model import Cause, Confidence, Finding, Role, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Undecided
@@ -18,7 +18,9 @@ from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.device_work import DeviceWork, LongWork
 from forensics.rules.reductions.pipeline.equals import may_wait_for
+from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.reductions.pipeline.own_work import OwnWork
 from forensics.rules.reductions.pipeline.places import Place as Position
@@ -230,3 +232,14 @@ def test_who_is_late_may_wait_for_messages_that_nothing_records(
     late = Lateness(3, "a", "all_reduce", (1, 3, 5, 7), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
     layout = Layout(axes={"a": AxisOf(axis)}, places=places)
     assert may_wait_for(late, layout, messengers, range(8)) == {*expected}
+
+
+@pytest.mark.parametrize(("slow", "expected"), [((), [(3, (2,))]), ((3,), [(3, ())]), ((2,), []), ((2, 3), [(3, (2,))])])
+def test_traces_of_what_hosts_work_distinguish_ranks_of_a_pipeline(
+    slow: tuple[int, ...], expected: list[tuple[int, tuple[int, ...]]]
+) -> None:
+    """Who works as long as others where another one works longer passes on what that one costs."""
+    late = Lateness(3, "a", "all_reduce", (1, 3), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
+    long = (LongWork(rank, (), 4, 9e8, 4e8, 10e8, 4e8, StageName.UNKNOWN, None) for rank in slow)
+    hosts = HostWork(DeviceWork(tuple(long), frozenset(range(4))))
+    assert [(item.rank, others) for item, others in rank_late._distinguished([(late, (2,))], (OwnWork(), hosts))] == expected
