@@ -68,6 +68,11 @@ class LongWork:
     computes: bool = True
 
     @property
+    def has_equals(self) -> bool:
+        """Whether it is compared with ranks that have the same work."""
+        return bool(self.peers) and not self.by_stages
+
+    @property
     def slowdown(self) -> float | None:
         """How many times as long as its peers it computes; None where these compute nothing."""
         return self.own_ns / self.usual_ns if self.usual_ns > 0 else None
@@ -223,7 +228,7 @@ def finding_of(item: LongWork) -> Finding:
         cause=Cause.COMPUTE_SLOW if item.computes else Cause.UNKNOWN,
         stage=StageRef(name=item.stage, component=Component.COMPUTE if item.computes else Component.HOST),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY if item.steps >= _LIKELY_STEPS else Confidence.SUSPECT,
+        confidence=Confidence.LIKELY if item.steps >= _LIKELY_STEPS and item.has_equals else Confidence.SUSPECT,
         evidence=tuple(_evidence(item)),
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(item.steps * item.lost_ns), round(share, 3), item.steps, "frontier_gain"),

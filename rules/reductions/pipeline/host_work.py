@@ -40,6 +40,8 @@ StageTimes = NewType("StageTimes", bool)
 """Whether anything says how long ranks worked in stages, or in whole steps of a pipeline."""
 
 _LEAST_STAGES, _LEAST_STEPS = 3, 3
+# Steps of one rank in which it is not slow, where other load on its host does not show.
+_ALIKE = 1.4
 
 
 @reduction
@@ -92,7 +94,9 @@ def _by_stages(table: WorkTable, traced: Mapping[int, HostPasses], layout: Layou
     lost = table.total[:, at] - np.delete(table.total, at, axis=1).max(axis=1)
     costs = np.median(lost) >= LEAST_PART * np.median(table.walls[:, at])
     if traced[table.ranks[at]].messages > ends and is_much(table, at, columns) and costs:
-        yield _item(table, at, np.arange(len(table.total)), float(np.median(np.delete(table.total, at, axis=1))))
+        yield _item(
+            table, at, np.arange(len(table.total)), float(np.median(np.delete(table.total, at, axis=1))), by_stages=True
+        )
 
 
 def _in_turns(table: WorkTable) -> Iterator[LongWork]:
@@ -104,20 +108,25 @@ def _in_turns(table: WorkTable) -> Iterator[LongWork]:
     slow = (longest >= FACTOR * second) & (longest >= FACTOR * own[most])
     if slow.sum() < _LEAST_STEPS or 2 * slow.sum() <= len(slow) or len({*most[slow].tolist()}) < 2:
         return
-    for at in sorted({*most[slow].tolist()}):
-        yield _item(table, at, np.flatnonzero(slow & (most == at)), float(own[at]), by_turns=True)
+    usual = table.total.copy()
+    usual[np.flatnonzero(slow), most[slow]] = np.nan
+    if (np.nanmax(usual, axis=0) > _ALIKE * own).any():
+        return  # hosts that share cores with others work now longer, now shorter
+    items = [_item(table, at, np.flatnonzero(slow & (most == at)), float(own[at])) for at in sorted({*most[slow].tolist()})]
+    yield from (item for item in items if all(each.computes for each in items))
 
 
-def _item(table: WorkTable, at: int, steps: Ints, usual: float, *, by_turns: bool = False) -> LongWork:
+def _item(table: WorkTable, at: int, steps: Ints, usual: float, *, by_stages: bool = False) -> LongWork:
     others = np.delete(table.total[steps], at, axis=1)
-    base = table.passes[:, :, at].min(axis=1) if by_turns else np.median(np.delete(table.passes, at, axis=2), axis=(1, 2))
+    theirs = np.median(np.delete(table.passes, at, axis=2), axis=(1, 2))
+    base = theirs if by_stages else table.passes[:, :, at].min(axis=1)
     parts = np.median(table.passes[:, steps, at], axis=1) - base
     own = float(np.median(table.total[steps, at]))
     computes = are_of_passes(parts, own - usual)
     return LongWork(
-        rank=table.ranks[at], peers=() if by_turns else tuple(rank for rank in table.ranks if rank != table.ranks[at]),
+        rank=table.ranks[at], peers=tuple(rank for rank in table.ranks if rank != table.ranks[at]) if by_stages else (),
         steps=len(steps), own_ns=own, usual_ns=usual, step_ns=float(np.median(table.walls[steps, at])),
         lost_ns=float(np.median(table.total[steps, at] - others.max(axis=1))),
         stage=stage_of(parts) if computes else StageName.UNKNOWN, source=table.paths[table.ranks[at]],
-        on_host=True, by_stages=not by_turns, computes=computes,
+        on_host=True, by_stages=by_stages, computes=computes,
     )  # fmt: skip

@@ -109,6 +109,17 @@ def test_a_slow_rank_that_changes_is_named_with_its_steps() -> None:
     assert named(factors) == []  # one rank, twice of four times
 
 
+def test_hosts_that_share_their_cores_work_now_longer_now_shorter() -> None:
+    """So it is with short steps on a busy host, of what a rank computes and of what it does besides."""
+    factors = slowed()
+    factors[[0, 1, 2, 3], [1, 3, 3, 0]] = 2.2
+    factors[1, 2] = 1.45
+    assert named(factors) == []
+    waits = np.zeros((4, 4))
+    waits[[0, 1, 2, 3], [1, 3, 3, 0]] = 600 * MS
+    assert named(slowed(), other=waits) == []
+
+
 def trace(rank: int, takes: float) -> dict[str, Any]:
     """Four steps: a message is received, then operators run, for all of which another one is sent."""
     events: list[dict[str, Any]] = []
