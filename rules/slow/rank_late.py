@@ -20,7 +20,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
-from forensics.rules.reductions.arrivals.late_roots import roots
+from forensics.rules.reductions.arrivals.late_roots import in_step, roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.long_stages import long_stage_of
@@ -33,6 +33,7 @@ from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
@@ -74,7 +75,8 @@ def _evaluate(
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
-    late = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
+    groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
+    late = in_step(list(roots(lateness, lambda item: _material(item, layout, thresholds))), groups)
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
@@ -228,7 +230,7 @@ def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[in
         yield Evidence(why, None, supports=False)
     elif others:
         yield Evidence(
-            "they pass messages on to each other, and cost nearly the same: one of them is late", None, supports=False
+            "they work in step or pass messages on, and cost nearly the same: one of them is late", None, supports=False
         )
 
 

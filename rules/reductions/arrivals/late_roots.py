@@ -7,7 +7,7 @@ last within the group shows the one that is slow from those that are late becaus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
@@ -36,6 +36,20 @@ def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple
         elif held[0].rank not in first and _is_as_late(item, held[0], found):
             held[2].add(item.rank)
     yield from ((replace(item, within=first.get(item.rank)), tuple(sorted(others))) for item, _, others in kept)
+
+
+def in_step(
+    late: Sequence[tuple[Lateness, tuple[int, ...]]], groups: Iterable[tuple[int, ...]]
+) -> list[tuple[Lateness, tuple[int, ...]]]:
+    """Late ranks of a group that works in step, none of them last within it, as one: any of the group may be meant."""
+    found = list(late)
+    for group in groups:
+        same = [each for each in found if each[0].rank in group and each[0].within is None]
+        if len(same) > 1 and not any(set(item.members) == set(group) for item, _ in same):
+            (first, others), *rest = same
+            beside = {*others, *group, *(rank for _, each in rest for rank in each)} - {first.rank}
+            found = [(first, tuple(sorted(beside))), *(each for each in found if each not in same)]
+    return found
 
 
 def _is_as_late(item: Lateness, held: Lateness, found: Sequence[Lateness]) -> bool:

@@ -102,10 +102,11 @@ def late_by_hosts(found: Sequence[Finding], busy: BusyHosts, roster: Roster) -> 
     """Findings of late ranks, those of several on a host that is plainly short of cores as one of that host."""
     short = defaultdict[str, list[Finding]](list)
     for each in found:
-        host = (roster.host_of(each.ranks[0]) or "") if len(each.ranks) == 1 and each.cause in _OPEN else ""
-        short[host if host in busy and busy[host].waiting >= _PLAIN else ""].append(each)
+        host, *others = {roster.host_of(rank) or "" for rank in each.ranks} if each.cause in _OPEN else {""}
+        short["" if others or host not in busy or busy[host].waiting < _PLAIN else host].append(each)
     for host, late in short.items():
-        yield from [_late_host(late, busy[host], roster)] if host and len(late) >= _SEVERAL else late
+        several = len({rank for each in late for rank in each.ranks}) >= _SEVERAL
+        yield from [_late_host(late, busy[host], roster)] if host and several else late
 
 
 def _late_host(late: Sequence[Finding], taken: TakenCores, roster: Roster) -> Finding:
@@ -113,8 +114,8 @@ def _late_host(late: Sequence[Finding], taken: TakenCores, roster: Roster) -> Fi
     ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == taken.host)
     other = [each.evidence[0] for each in late if each is not worst]
     evidence = (worst.evidence[0], *other, *(each for each in worst.evidence[1:] if each.supports))
-    named = replace(worst, ranks=ranks, granularity=Granularity.HOST, confidence=Confidence.LIKELY, evidence=evidence)
-    return _contended(named, taken)
+    named = replace(worst, ranks=ranks, members=Members.EACH, granularity=Granularity.HOST, confidence=Confidence.LIKELY)
+    return _contended(replace(named, evidence=evidence), taken)
 
 
 def _contended(finding: Finding, taken: TakenCores) -> Finding:

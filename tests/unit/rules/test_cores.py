@@ -59,6 +59,8 @@ def late(rank: int, cause: Cause = Cause.UNKNOWN) -> Finding:
 
 def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
     """A rank of it that starts its device late is no fault of its own, and those that were in time wait for cores as well."""
+    in_step = replace(late(2), ranks=(2, 3), members=Members.ONE_OF)
+    assert [each.ranks for each in late_by_hosts([in_step], busy(n1=42.0), PLACES)] == [(2, 3)]
     (found,) = late_by_hosts([late(2), late(3, Cause.HOST_STALL)], busy(n1=42.0), PLACES)
     assert (found.ranks, found.members, found.granularity) == ((2, 3), Members.EACH, Granularity.HOST)
     assert (found.cause, found.confidence) == (Cause.CPU_CONTENTION, Confidence.LIKELY)
@@ -73,10 +75,10 @@ def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
         ([late(2), late(3)], busy(n1=15.0)),
         ([late(2), late(3)], busy(n0=42.0)),
         ([late(2), late(3, Cause.COMPUTE_SLOW)], busy(n1=42.0)),
-        ([replace(late(2), ranks=(2, 3))], busy(n1=42.0)),
+        ([replace(late(2), ranks=(2, 4), members=Members.ONE_OF)], busy(n1=42.0)),
         ([], busy(n1=42.0)),
     ],
-    ids=["one rank", "of two hosts", "busy with data", "another host", "its device is late", "one of two", "nobody"],
+    ids=["one rank", "of two hosts", "busy with data", "another host", "its device is late", "one of two hosts", "nobody"],
 )
 def test_other_late_ranks_stay_what_they_are(found: list[Finding], hosts: BusyHosts) -> None:
     assert list(late_by_hosts(found, hosts, PLACES)) == found

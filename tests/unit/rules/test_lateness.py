@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Series
-from forensics.rules.reductions.arrivals.late_roots import roots
+from forensics.rules.reductions.arrivals.late_roots import in_step, roots
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series
 
 MS = 1_000_000
@@ -283,3 +283,25 @@ def test_a_call_that_follows_the_work_of_all_is_of_their_step(others: float, eac
 def test_a_learner_makes_something_of_what_it_got_and_gives_it_to_all(usual: str, kind: str, others: float, duty: bool) -> None:
     late = of_series(with_steps(lambda _: 300, others, kind=kind, between=1, usual=usual)).found
     assert [(item.rank, item.is_duty) for item in late if item.kind == kind.split()[0]] == [(0, duty)]
+
+
+def late_at(rank: int, *members: int) -> Lateness:
+    return Lateness(rank, "dp", "reduce_scatter", members, 9, 9, 9 * MS, 0.3, MS, f"{rank}.fr")
+
+
+@pytest.mark.parametrize(
+    ("late", "found"),
+    [
+        ([late_at(0, 0, 4), late_at(1, 1, 5)], [(0, (1, 2, 3))]),
+        ([late_at(0, 0, 4), late_at(6, 2, 6)], [(0, ()), (6, ())]),
+        ([late_at(0, 0, 4), late_at(1, 0, 1, 2, 3)], [(0, ()), (1, ())]),
+        ([replace(late_at(0, 0, 4), within=late_at(0, 0, 1, 2, 3)), late_at(1, 1, 5)], [(0, ()), (1, ())]),
+    ],
+    ids=["of one group", "of two groups", "one is last within it", "one leads"],
+)
+def test_late_ranks_of_a_group_in_step_are_not_told_apart(
+    late: list[Lateness], found: list[tuple[int, tuple[int, ...]]]
+) -> None:
+    """Each comes late to the calls with its replica by as much, and nothing shows who is last among them."""
+    groups = [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [(item.rank, others) for item, others in in_step([(item, ()) for item in late], groups)] == found
