@@ -19,7 +19,7 @@ from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
-from forensics.rules.reductions.network.line_peaks import LinePeaks, fastest_host
+from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretch
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
@@ -102,7 +102,12 @@ def slowness_signs(
     rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
     """
     long = (*_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
-    seen = (*long, *_lossy_links(slowness), *_slow_calls(paces), *_below_their_lines(rates, uses, fastest_host(peaks, uses)))
+    seen = (
+        *long,
+        *_lossy_links(slowness),
+        *_slow_calls(paces),
+        *_below_their_lines(rates, uses, max(at_a_stretch(peaks, uses), default=0.0)),
+    )
     awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(messages, windows), *_long_passes(findings)))
 
@@ -189,7 +194,7 @@ def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
             return
 
 
-def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float | None) -> Iterator[str]:
+def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float) -> Iterator[str]:
     """NICs none of which comes near the rate of its line: so looks a network that is slow, or a job that asks no more.
 
     What a NIC moves with several peers counts together, as if all were busy at once; `peak` is what it moves at a stretch.
@@ -202,7 +207,7 @@ def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float | None) -> 
     if len(parts) >= _LEAST_LINES and max(parts) < OF_LINE:
         reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"
         yield f"no NIC {reach}: the whole network may be slow"
-    elif (most := most_of_lines(uses)) is not None and max(most, peak or 0.0) < OF_LINE:
+    elif (most := most_of_lines(uses)) is not None and max(most, peak) < OF_LINE:
         reach = f"moves more than {100 * most:.0f} % of the rate of its line while it has work"
         yield f"no NIC {reach}: the whole network may be slow"
     elif not parts and not any(use.line_rate for use in uses) and any(use.busy >= _BUSY for use in uses):

@@ -20,7 +20,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.network.captured_uses import NicUses
 from forensics.rules.reductions.network.fallen_rates import FallenRates
-from forensics.rules.reductions.network.line_peaks import LinePeaks, fastest_host
+from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretch
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, by_hosts, most_of_lines
 from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -39,28 +39,28 @@ def _evaluate(
         return  # what has an end at a line that others fill is slow by that: FX184 names it
     by_captures = not uses and bool(nics)
     least_sound = thresholds["most_of_captured" if by_captures else "most_of_line"]
-    by_lines = list(_of_lines(roster, nics, least_sound, fastest_host(peaks, uses), thresholds))
+    by_lines = list(_of_lines(roster, nics, least_sound, at_a_stretch(peaks, uses), thresholds))
     if liveness.may_move or by_captures:
         yield from by_lines or _of_past(roster, uses, fallen, thresholds)
 
 
 def _of_lines(
-    roster: Roster, uses: NicUses, least_sound: float, peak: float | None, thresholds: Thresholds
+    roster: Roster, uses: NicUses, least_sound: float, peaks: Sequence[float], thresholds: Thresholds
 ) -> Iterator[Finding]:
     """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch."""
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
-    below = peak is not None and peak < thresholds["most_of_peak"]
+    below = peaks and max(peaks) < thresholds["most_of_peak"]
     if most is None or most >= (OF_LINE if below else least_sound):
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
-    parts = by_hosts(known)
-    even = min(parts) >= thresholds["least_even"] * max(parts)
+    # One is a bound from above and one from below: where the hosts are alike by either, they are slow alike.
+    even = any(min(parts) >= thresholds["least_even"] * max(parts) for parts in (by_hosts(known), peaks) if parts)
     if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or most < least_sound):
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
-        yield _finding(tuple(sorted(roster.ranks)), known, most, peak)
+        yield _finding(tuple(sorted(roster.ranks)), known, most, max(peaks, default=None))
 
 
 def _of_past(roster: Roster, uses: LineUses, fallen: FallenRates, thresholds: Thresholds) -> Iterator[Finding]:

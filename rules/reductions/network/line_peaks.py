@@ -60,12 +60,12 @@ def line_peaks(connection: DuckDBPyConnection, logs: ShimLogs, uses: LineUses) -
     return LinePeaks(dict(_peaks(columns)))
 
 
-def fastest_host(peaks: LinePeaks, uses: LineUses) -> float | None:
-    """The part of its lines that NICs of the fastest host reach (median of a host); None where it is not known of each host."""
+def at_a_stretch(peaks: LinePeaks, uses: LineUses) -> tuple[float, ...]:
+    """The part of its lines that NICs of each host reach (median); empty where that of a host is not known."""
     parts = defaultdict[str, list[float]](list)
     for use in uses:
         parts[use.host] += [peaks[use.host, use.nic] / use.line_rate] if use.line_rate and (use.host, use.nic) in peaks else []
-    return max((median(found) for found in parts.values()), default=None) if all(parts.values()) else None
+    return tuple(median(found) for found in parts.values()) if all(parts.values()) else ()
 
 
 def _peaks(columns: Columns) -> Iterator[tuple[tuple[str, str], float]]:

@@ -146,10 +146,19 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
         ((14e9,), (21e9,), False),
         ((14e9,), (13e9, 21e9), False),
         ((18e9,), (13e9,), False),
-        ((14e9, 8e9), (13e9,), False),
+        ((14e9, 8e9), (13e9, 9e9), False),
+        ((14e9, 8e9), (13e9,), True),
         ((14e9,), (13e9, None), False),
     ],
-    ids=["half", "sound", "one host is sound", "by its work it is sound", "not alike", "not seen of each host"],
+    ids=[
+        "half",
+        "sound",
+        "one host is sound",
+        "by its work it is sound",
+        "not alike",
+        "alike at a stretch",
+        "not seen of each host",
+    ],
 )
 def test_half_of_the_lines_is_slow_where_nothing_moves_more_at_a_stretch(
     rates: tuple[float, ...], peaks: tuple[float | None, ...], is_named: bool
