@@ -65,7 +65,7 @@ def read_artefact(artefact: Artefact) -> Reading:
         with _within_seconds(limits.budget().seconds):
             with artefact.open() as stream:
                 head = beginning = first_bytes(stream, SNIFF_BYTES)
-                if may_be_program(head) or may_be_manual(head):
+                if may_be_program(head) or may_be_manual(head, artefact.path):
                     beginning += _rest(stream, LARGEST_PROGRAM - len(beginning))
                     if reason := _only_quotes(beginning, artefact.path):
                         return Reading(None, None, reason=reason)

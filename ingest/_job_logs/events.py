@@ -206,6 +206,7 @@ PATTERNS = (
         ("Rank ", "rank "),
     ),
     pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
+    pattern("node_failed", r"Remote daemon: \[\[\d{1,10},\d{1,5}\],\d{1,7}\] on node (?P<host>\S{1,253})", "{host}"),
     pattern(
         "node_failed",
         r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
@@ -261,7 +262,7 @@ WORDS = (
         "Received sigquit",
         "memory broadcast block",
         "SIGQUIT received",
-        *("closing signal", "via signal", "forcefully exiting"),
+        *("closing signal", "via signal", "forcefully exiting", "Remote daemon: "),
         "CANCELLED AT",
         "STEPD TERMINATED",
     ),

@@ -31,6 +31,7 @@ WORDS = (
     " died from signal ",
     "the trainer process with rank=",
     "ray::",
+    "eplica ",
     " status failed cmd ",
 )
 START_WORDS = (
@@ -83,6 +84,8 @@ _LOST_ANOTHER = frozenset({"ActorDiedError", "RayActorError", "ActorUnavailableE
 # PaddlePaddle: of trainers that were seen at once none is stated to be the first; the number of a container counts on its host.
 _TRAINERS = re.compile(r"Out of all \d{1,7} trainers, the trainer process with rank=\[(?P<ranks>\d{1,7}(?:, \d{1,7}){0,255})\]")
 _CONTAINER = re.compile(r"^Container rank (?P<local>\d{1,5}) status failed cmd .{1,2000}? code (?P<code>-?\d{1,5}) log ")
+# Vertex AI, of the replica of a pool of workers.
+_POOL = re.compile(r"[Rr]eplica (?P<pool>workerpool\d{1,3}-\d{1,5}) exited with a non-zero status of (?P<code>\d{1,3})\b")
 # text-generation-inference; of shards that were killed together none is stated to be the first.
 _SHARD = re.compile(r"Shard process was signaled to shutdown with signal (?P<signal>\d{1,2}) rank=(?P<rank>\d{1,7})\b")
 # The launcher hears of the first shard that ends before it is ready, and ends the others for it.
@@ -223,6 +226,8 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(raised["rank"] or ""), f"raised pid={raised['pid']}{where}")
     if trainers := _TRAINERS.search(line):
         yield from (Ended(rank_number(rank), "exitcode=unknown time=list by=mpi") for rank in trainers["ranks"].split(", "))
+    if pool := _POOL.search(line):
+        yield Ended(None, f"exitcode={pool['code']} pod={pool['pool']}")
     if container := _CONTAINER.match(line):
         yield Ended(None, f"exitcode={container['code']} local_rank={container['local']}")
     if unready := _UNREADY.search(line):

@@ -20,6 +20,11 @@ _NAME = re.compile(
 )
 # What a repository keeps in words, of incidents as well, is of the past.
 _FOLDER = re.compile(r"(?i:(?:^|/)(?:docs?|documentation|wiki)/)")
+# Notes on what is over, whether they have a title or not.
+_PAST = re.compile(
+    r"(?i:(?:^|[/_. -])(?:old|former|previous|past|archived?|post-?mortems?|retrospectives?)(?=[/_. -])"
+    r".{0,255}\.(?:md|markdown)$)"
+)
 _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
@@ -34,17 +39,17 @@ _FENCE = ("```", "~~~")
 _LEAST_HEADINGS, _LEAST_BLOCKS, _LEAST_SENTENCES, _MOST_PER_BLOCK = 8, 8, 80, 10
 
 
-def may_be_manual(head: bytes) -> bool:
-    """Whether a text begins with a title in Markdown, or as a page in HTML."""
-    return _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None
+def may_be_manual(head: bytes, path: str) -> bool:
+    """Whether a text begins with a title in Markdown or as a page in HTML, or is called notes on the past."""
+    return _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None or _PAST.search(path) is not None
 
 
 def is_manual(content: bytes, path: str) -> bool:
     """Whether a text titled or called so quotes no more than a few lines at once, or any page is a chapter of a book.
 
-    Of pages in HTML the title does not matter.
+    Of pages in HTML the title does not matter, nor of notes that are called old.
     """
-    if not may_be_manual(content) or len(content) > LARGEST_MANUAL:
+    if not may_be_manual(content, path) or len(content) > LARGEST_MANUAL:
         return False
     if _PAGE.match(content):
         quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
@@ -52,9 +57,10 @@ def is_manual(content: bytes, path: str) -> bool:
     lines = content.decode("utf-8", "replace").splitlines()
     is_named_so = _NAME.search(path.rpartition("/")[2]) is not None or _FOLDER.search(path) is not None
     is_called_so = _TITLE.match(content) is not None or is_named_so
-    is_surely = _SURELY.search(path.rpartition("/")[2]) is not None
+    is_past = _PAST.search(path) is not None
+    is_surely = is_past or _SURELY.search(path.rpartition("/")[2]) is not None
     most = _MOST_PER_BLOCK if is_surely else _LONGEST_QUOTE
-    return (is_called_so and _quotes_little(lines, most)) or _is_chapter(lines)
+    return ((is_called_so or is_past) and _quotes_little(lines, most)) or _is_chapter(lines)
 
 
 def _quotes_little(lines: Sequence[str], most: int) -> bool:

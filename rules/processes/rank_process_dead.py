@@ -159,13 +159,13 @@ def _is_known(facts: RankFacts) -> bool:
 
 
 def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
-    unexplained = facts.exit_signal is None and facts.rank not in logged.failures.own
-    seen = _seen_by_launcher(logged, facts)
+    by_device, seen = _by_device(logged, facts), _seen_by_launcher(logged, facts)
+    unexplained = facts.rank not in logged.failures.own and (facts.exit_signal is None or (facts.aborted and not by_device))
     if unexplained and seen:
-        return Confidence.SUSPECT
+        return Confidence.SUSPECT  # of watchdogs that all give up one is the first to abort
     if facts.exit_signal is None and seen and not (seen.first or seen.time or seen.pid):
         return Confidence.LIKELY  # what stands alone was not seen to be the first: others may raise the same
-    if (by_device := _by_device(logged, facts)) and may_be_the_program(by_device):
+    if by_device and may_be_the_program(by_device):
         return Confidence.LIKELY
     if any(end.rank == facts.rank and end.is_local for end in logged.exits):
         return Confidence.LIKELY  # a number on its host is its rank only as long as there is one host

@@ -18,3 +18,19 @@ QUOTED = "# Hangs\n\nFrom an old incident:\n```\n{lines}```\nDrain the node.\n"
 def test_how_much_a_runbook_quotes(name: str, lines: int, expected: bool, tmp_path: Path) -> None:
     text = QUOTED.format(lines="[rank3]: ValueError: bad\n" * lines)
     assert is_manual(text.encode(), f"tickets/{name}") is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "expected"),
+    [
+        ("old-incident.md", 2, True),
+        ("former/ticket.md", 2, True),
+        ("postmortem-2026.md", 8, True),
+        ("old-incident.md", 40, False),
+        ("threshold.md", 2, False),
+        ("old/train.log", 2, False),
+    ],
+)
+def test_notes_on_the_past_quote_what_is_over_without_a_title(path: str, lines: int, expected: bool) -> None:
+    text = "In March a rank hung:\n\n```\n" + "[rank5]: ValueError: bad\n" * lines + "```\n"
+    assert is_manual(text.encode(), path) is expected

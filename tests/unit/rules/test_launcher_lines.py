@@ -238,6 +238,18 @@ def test_where_to_begin_with_the_one_task_of_a_host_that_was_killed_for_memory(t
     assert verdict.would_change[0].startswith("what task 1 of srun on n2 was, one rank or the launcher of several")
 
 
+def test_where_to_begin_with_a_node_that_open_mpi_lost_and_a_replica_that_ended(tmp_path: Path) -> None:
+    lost = "ORTE has lost communication with a remote daemon.\n\n  Remote daemon: [[12345,0],3] on node gpu-07\n"
+    assert "kernel log of gpu-07, which was lost" in pasted(tmp_path, lost).would_change[0]
+    ended = "Replica workerpool1-1 exited with a non-zero status of 137(SIGKILL). Termination reason: OOMKilled.\n"
+    assert "the log of pod workerpool1-1, which ended" in pasted(tmp_path, ended).would_change[0]
+
+
+def test_an_abort_that_nothing_explains_is_a_suspicion(tmp_path: Path) -> None:
+    (first,) = pasted(tmp_path, task("task 5: Aborted", "srun: error: n2: tasks 4,6-7: Terminated\n")).suspects
+    assert (first.ranks, first.confidence) == ((5,), Confidence.SUSPECT)
+
+
 def test_where_to_begin_with_a_worker_of_ray_whose_rank_is_not_known(tmp_path: Path) -> None:
     died = RAY.format(52)
     assert "Ray's worker with pid 52" in pasted(tmp_path, died).would_change[0]
