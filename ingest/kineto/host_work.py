@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.device_work import Integers
 from forensics.ingest.interface import Batch
 from forensics.ingest.kineto import columns as trace
 from forensics.ingest.kineto.columns import TraceColumns
 from forensics.ingest.kineto.head import TraceHead
 
+OPERATORS = "trace.operators"
+"""Key of the configuration under which the number of operators stands that the thread of the steps ran."""
 _CALLS = "c10d::"
 # Between two operators the interpreter works; it does not wait within so short a time.
 _CLOSE_NS = 200_000
@@ -30,6 +33,7 @@ def host_work(columns: TraceColumns, head: TraceHead, thread: str | None) -> Ite
     calls = np.sort(columns.begins[rows[is_call]])
     begins, ends = columns.begins[rows], columns.begins[rows] + columns.durations[rows]
     waits = np.searchsorted(calls, begins) < np.searchsorted(calls, ends)
+    yield from config_batches({OPERATORS: str(int((~is_call).sum()))})
     is_gradient = columns.kinds[rows] == trace.GRADIENT
     for name, chosen in (("gradients", is_gradient), ("operators", ~is_gradient)):
         first, last = _stretches(begins[chosen & ~waits], ends[chosen & ~waits])

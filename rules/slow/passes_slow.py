@@ -9,7 +9,6 @@ from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Findin
 from forensics.rules.interface import Need, Rule, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, doubted, waits_for_cores
-from forensics.rules.reductions.pipeline.device_work import OF_LAYERS
 from forensics.rules.reductions.pipeline.slow_stages import SlowStage, SlowStages
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted
@@ -17,6 +16,7 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
+_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
 _BY_ENDS = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late, and this is their mean"
 
 
@@ -54,7 +54,7 @@ def _evidence(stage: SlowStage, slow: SlowStages) -> Iterator[Evidence]:
     took = f"{when}rank {stage.rank} (stage {stage.stage}) {verb} {stage.slow_ns / 1e6:.0f} ms on a microbatch"
     if stage.by_peers:
         yield Evidence(f"{took} in {counted(len(stage.numbers), 'step')}, the other stages {stage.usual_ns / 1e6:.0f} ms", None)
-        yield Evidence(OF_LAYERS, None, supports=False)
+        yield Evidence(_LAYERS, None, supports=False)
     else:
         often = f"in {len(stage.numbers)} of {counted(stage.compared, 'step')}{_which(stage, slow)}"
         yield Evidence(f"{took} {often}, {stage.usual_ns / 1e6:.0f} ms in usual ones; no other stage works longer then", None)

@@ -27,8 +27,7 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
 """What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
-OF_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
-"""What speaks against a stage that works longer than others do."""
+_OF_WIDTH = "a stage with larger layers than the others leaves the same evidence: compare how the model is split"
 _IN_STEP = (Axis.TENSOR, Axis.CONTEXT)
 _LEAST_STEPS, _MANY_EQUALS = 2, 3
 """Of fewer equals nothing shows which is the unusual one, but by as much as that no rank is given more work."""
@@ -246,7 +245,8 @@ def _evidence(item: LongWork) -> Iterator[Evidence]:
     won = f"{item.lost_ns / 1e6:.0f} ms of a step would be won at most"
     yield Evidence(f"{cost}: {won}; waiting in collectives and messages is not counted", item.source)
     if item.by_stages:
-        yield Evidence(OF_LAYERS, item.source, supports=False)
+        yield Evidence("it runs no more operators than they do: it has no more layers", item.source)
+        yield Evidence(_OF_WIDTH, item.source, supports=False)
     if item.steps < _LIKELY_STEPS:
         only = f"only {counted(item.steps, 'step')} could be compared: less than a habit shows"
         yield Evidence(only, item.source, supports=False)

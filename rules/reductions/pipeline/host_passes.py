@@ -35,11 +35,16 @@ SELECT t.rank, f.path, list(t.step ORDER BY t.step), list(t.begin_ns ORDER BY t.
 FROM steps t JOIN newest USING (rank, source_id) JOIN sources f USING (source_id)
 WHERE t.step IS NOT NULL AND t.begin_ns IS NOT NULL AND t.wall_ns IS NOT NULL GROUP BY t.rank, f.path ORDER BY t.rank
 """
+_OPERATORS = f"""
+{_NEWEST}
+SELECT n.rank, max(try_cast(j.value AS BIGINT)) FROM job_config j JOIN newest n USING (source_id)
+WHERE j.key = 'trace.operators' GROUP BY n.rank
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPasses:
-    """Steps of one rank and what it did in each, in ns, and how many `messages` it had.
+    """Steps of one rank and what it did in each, in ns, and how many `messages` and `operators` its trace has.
 
     `forward` are operators that are of no gradient. `work` is all that it did not wait, loading of data as well.
     """
@@ -50,6 +55,7 @@ class HostPasses:
     backward: Floats
     work: Floats
     messages: int
+    operators: int
     path: str
 
 
@@ -61,8 +67,11 @@ def host_passes(connection: DuckDBPyConnection) -> Mapping[int, HostPasses]:
         spans[rank][name] = _Cover.of([(begins, ends)])
         if name == "message":
             counts[rank] = len(begins)
+    ran = dict(connection.execute(_OPERATORS).fetchall())
     return {
-        rank: _passes(spans[rank], (np.array(steps), np.array(begins), np.array(walls)), counts[rank], path)
+        rank: _passes(
+            spans[rank], (np.array(steps), np.array(begins), np.array(walls)), (counts[rank], ran.get(rank) or 0), path
+        )
         for rank, path, steps, begins, walls in connection.execute(_STEPS).fetchall()
         if rank in counts
     }
@@ -101,8 +110,8 @@ class _Cover:
         return np.where(place > 0, total[place] - over, 0).astype(np.float64)
 
 
-def _passes(spans: Mapping[str, _Cover], marks: tuple[Ints, Ints, Ints], messages: int, path: str) -> HostPasses:
-    """`marks` are the numbers, begins and lengths of steps."""
+def _passes(spans: Mapping[str, _Cover], marks: tuple[Ints, Ints, Ints], many: tuple[int, int], path: str) -> HostPasses:
+    """`marks` are the numbers, begins and lengths of steps, `many` the numbers of messages and operators."""
     steps, begins, walls = marks
     nothing = _Cover.of([])
     waits = spans.get("message", nothing) | spans.get("call", nothing)
@@ -111,4 +120,4 @@ def _passes(spans: Mapping[str, _Cover], marks: tuple[Ints, Ints, Ints], message
     times = begins, begins + walls
     backward, both = gradients.within(*times), computed.within(*times)
     idle = (waits | computed).within(*times) - both
-    return HostPasses(steps, walls.astype(np.float64), both - backward, backward, walls - idle, messages, path)
+    return HostPasses(steps, walls.astype(np.float64), both - backward, backward, walls - idle, *many, path)

@@ -8,6 +8,7 @@ then each rank is compared with itself as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import NewType
 
 import numpy as np
@@ -40,6 +41,8 @@ StageTimes = NewType("StageTimes", bool)
 """Whether anything says how long ranks worked in stages, or in whole steps of a pipeline."""
 
 _LEAST_STAGES, _LEAST_STEPS = 3, 3
+# Times the operators of the middle one of the others: the ends of a pipeline run some that are not of layers.
+_MORE = 1.2
 # Steps of one rank in which it is not slow, where other load on its host does not show.
 _ALIKE = 1.4
 
@@ -84,7 +87,7 @@ def _table(traced: Mapping[int, HostPasses]) -> WorkTable:
 
 
 def _by_stages(table: WorkTable, traced: Mapping[int, HostPasses], layout: Layout) -> Iterator[LongWork]:
-    """A stage within the only pipeline that works half as long again as every other one."""
+    """A stage within the only pipeline that works half as long again as every other one, on as many operators."""
     pipes = [*layout.pipelines, *(layout.members[label] for label in layout.along(Axis.PIPELINE))] or [table.ranks]
     if any({*pipe} != {*table.ranks} for pipe in pipes) or any(layout.along(axis) for axis in (Axis.TENSOR, Axis.DATA)):
         return
@@ -93,10 +96,16 @@ def _by_stages(table: WorkTable, traced: Mapping[int, HostPasses], layout: Layou
     ends = min(each.messages for each in traced.values())
     lost = table.total[:, at] - np.delete(table.total, at, axis=1).max(axis=1)
     costs = np.median(lost) >= LEAST_PART * np.median(table.walls[:, at])
-    if traced[table.ranks[at]].messages > ends and is_much(table, at, columns) and costs:
+    more = _runs_more(table.ranks[at], traced)
+    if traced[table.ranks[at]].messages > ends and is_much(table, at, columns) and costs and not more:
         yield _item(
             table, at, np.arange(len(table.total)), float(np.median(np.delete(table.total, at, axis=1))), by_stages=True
         )
+
+
+def _runs_more(rank: int, traced: Mapping[int, HostPasses]) -> bool:
+    """Whether a rank runs more operators than the others usually do, as a stage with more layers does."""
+    return traced[rank].operators > _MORE * median(each.operators for other, each in traced.items() if other != rank)
 
 
 def _in_turns(table: WorkTable) -> Iterator[LongWork]:

@@ -38,7 +38,7 @@ def test_steps_stages_and_collectives_of_the_sample() -> None:
     assert named >= {("collective", "gloo:all_reduce"), ("collective", "gloo:broadcast")}
     assert {category for category, _ in named} <= {"collective", "computation"}
     assert found.identities[0].rank == 0 and found.identities[0].host == "node1"
-    assert found.config() == {"world_size": "4"}
+    assert found.config() == {"world_size": "4", "trace.operators": "72"}
 
 
 def test_spans_do_not_overlap_and_lie_in_their_step() -> None:
@@ -122,6 +122,7 @@ def test_operators_of_a_host_without_devices_are_stretches_that_do_not_wait() ->
     found = read(json.dumps({**head, "traceEvents": events}).encode(), PATH)
     rows = [(row["name"], row["begin_ns"], row["end_ns"]) for row in found.rows("spans")]
     assert rows == [("gradients", 820_000, 850_000), ("operators", 100_000, 408_000), ("operators", 800_000, 810_000)]
+    assert found.config() == {"trace.operators": "6"}
     head["deviceProperties"] = [{"id": 0}]
     assert not read(json.dumps({**head, "traceEvents": events}).encode(), PATH).rows("spans")
 

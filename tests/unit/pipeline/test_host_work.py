@@ -30,7 +30,9 @@ REPLICAS = Layout(
 )
 
 
-def traced(factors: Floats, *, other: Floats | None = None, alike: bool = False) -> Mapping[int, HostPasses]:
+def traced(
+    factors: Floats, *, other: Floats | None = None, alike: bool = False, many: tuple[int, ...] = (90, 100, 110, 115)
+) -> Mapping[int, HostPasses]:
     """Ranks (columns) that compute 100 ms and 200 ms in each step (row) of 800 ms, times a factor; `other` is in no pass."""
     factors = factors * (1 + 0.05 * np.random.default_rng(3).random(factors.shape))
     more = np.zeros(factors.shape) if other is None else other
@@ -38,7 +40,7 @@ def traced(factors: Floats, *, other: Floats | None = None, alike: bool = False)
     return {
         rank: HostPasses(
             np.arange(len(factors)), wall, 100 * MS * own, 200 * MS * own, 310 * MS * own + more[:, rank],
-            48 if rank in (0, 3) and not alike else 96, f"rank{rank}.json",
+            48 if rank in (0, 3) and not alike else 96, many[rank], f"rank{rank}.json",
         )
         for rank, own in enumerate(factors.T)
     }  # fmt: skip
@@ -62,7 +64,8 @@ def test_a_stage_that_works_longer_than_all_others() -> None:
     assert (item.rank, item.peers, finding.cause, finding.stage.component) == (
         2, (0, 1, 3), Cause.COMPUTE_SLOW, Component.COMPUTE,
     )  # fmt: skip
-    assert any("more layers" in each.statement for each in finding.evidence if not each.supports)
+    assert any("larger layers" in each.statement for each in finding.evidence if not each.supports)
+    assert named(slowed(r2=1.8), many=(90, 100, 150, 115)) == []  # a stage with more layers
 
 
 def test_without_a_group_of_the_pipeline_its_messages_show_its_ends() -> None:
