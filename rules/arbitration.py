@@ -21,7 +21,7 @@ from forensics.model import (
     Symptom,
 )
 from forensics.rules.admission import Progress, is_still, withheld
-from forensics.rules.explain import Hypothesis, Observed, faults, hypothesis, less_specific
+from forensics.rules.explain import Hypothesis, Observed, by_cause, faults, hypothesis, less_specific
 from forensics.rules.facts.symptoms import Findings, Symptoms
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -55,7 +55,8 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
     merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
     ranked = [
-        _absorbed(_narrowed(fault)) for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
+        _absorbed(_narrowed(by_cause(fault)))
+        for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
     ]
     numbered = [(number, each, _settled(each, fault[0])) for number, fault in enumerate(ranked, 1) for each in fault]
     refused = [

@@ -232,5 +232,24 @@ def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[li
     return found
 
 
+def by_cause(fault: list[Hypothesis]) -> list[Hypothesis]:
+    """Of what makes the same ranks slow first what more sources show, then what says more.
+
+    How much each rule saw a job lose to them is no reason to believe its cause.
+    """
+    first = fault[0]
+    same = [each for each in fault if _slows_the_same(each, first)]
+    best = min(
+        same, key=lambda each: (len(each.contradictions), -len(each.families), *less_specific(each.finding)), default=first
+    )
+    return [best, *(each for each in fault if each is not best)]
+
+
+def _slows_the_same(each: Hypothesis, first: Hypothesis) -> bool:
+    found, best = each.finding, first.finding
+    alike = (found.ranks, found.members, found.anomaly) == (best.ranks, best.members, Anomaly.FAIL_SLOW)
+    return alike and bool(each.explains >= first.explains) and not (each.restates or found.of_past)
+
+
 def _ranks(fault: Sequence[Hypothesis]) -> set[int]:
     return {rank for each in fault for rank in each.finding.ranks}

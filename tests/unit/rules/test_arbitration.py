@@ -299,6 +299,17 @@ def test_merged_stalls_are_as_sure_as_the_weaker_one(stalled: Supply) -> None:
     assert (only.ranks, only.confidence) == ((0, 3), Confidence.SUSPECT)
 
 
+def test_what_slows_a_rank_is_told_by_more_sources_and_not_by_how_much_is_lost(moving: Supply) -> None:
+    """One rule counts what came late in long steps, another one in each call: neither figure says why."""
+    known = {"a": Family.RECORDER, "b": Family.NIC}
+    host = replace(said(2, "a"), anomaly=Anomaly.FAIL_SLOW, impact=Impact(None, 0.3, 2, "arrival"))
+    narrow = said(2, "a", "b", rule="FX2", cause=Cause.PCIE_DEGRADED)
+    narrow = replace(narrow, anomaly=Anomaly.FAIL_SLOW, impact=Impact(None, 0.2, 99, "arrival"))
+    assert [each.cause for each in ranked(moving, [host, narrow], known)] == [Cause.PCIE_DEGRADED, Cause.HOST_STALL]
+    alone = replace(narrow, evidence=(Evidence("as b shows", "b#entry=1"),), cause=Cause.UNKNOWN, ranks=(1,))
+    assert ranked(moving, [host, alone], known)[0].ranks == (2,), "who it is, the loss tells"
+
+
 def test_slow_by_an_unknown_cause_agrees_with_slow_by_a_known_one(moving: Supply) -> None:
     """Both are of the same rank: who tells cause and stage is not hidden behind who tells neither."""
     stated = replace(finding(2, rule="FX1", confidence=Confidence.SUSPECT), anomaly=Anomaly.FAIL_SLOW)
