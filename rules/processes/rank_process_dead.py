@@ -167,11 +167,11 @@ def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidenc
         return Confidence.LIKELY  # what stands alone was not seen to be the first: others may raise the same
     if by_device and may_be_the_program(by_device):
         return Confidence.LIKELY
-    if any(end.rank == facts.rank and end.is_local for end in logged.exits):
-        return Confidence.LIKELY  # a number on its host is its rank only as long as there is one host
-    if facts.exit_signal is not None or facts.exit_code is not None:
-        return Confidence.CONFIRMED
-    return Confidence.CONFIRMED if graph.waiters(facts.rank) else Confidence.LIKELY
+    tables = {end.table for end in logged.exits if end.first and end.rank != facts.rank}
+    if (seen and seen.table in tables) or any(end.rank == facts.rank and end.is_local for end in logged.exits):
+        return Confidence.LIKELY  # another one was seen to fail first, or its number is that on its host
+    is_known = facts.exit_signal is not None or facts.exit_code is not None or graph.waiters(facts.rank)
+    return Confidence.CONFIRMED if is_known else Confidence.LIKELY
 
 
 def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:

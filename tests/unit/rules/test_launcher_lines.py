@@ -265,7 +265,8 @@ def test_a_kill_by_the_launcher_of_a_rank_that_did_not_stop_is_no_end_of_its_own
     table = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n[1]:\n" + entry.format(1, -9)
     table += "[2]:\n" + entry.format(2, -15) + "Root Cause (first observed failure):\n[0]:\n" + entry.format(0, 1)
     assert named(pasted(tmp_path, forced + table)) == {0}
-    assert named(pasted(tmp_path, table)) == {1}
+    (killed,) = pasted(tmp_path, table).suspects
+    assert (killed.ranks, killed.confidence) == ((1,), Confidence.LIKELY)
 
 
 TASK = "ray.exceptions.RayTaskError({0}): ray::{1}() (pid={2}, ip=10.0.0.7, actor_id=0b, repr={3})\n"
