@@ -18,6 +18,11 @@ _PEERS = """
 SELECT regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer, count(DISTINCT host), count(DISTINCT rank), min(source)
 FROM logged_event WHERE kind = 'completion_error' GROUP BY peer ORDER BY peer
 """
+# Peers that closed connections of NCCL with other hosts: hosts that lose each other name several.
+_CLOSED = """
+SELECT regexp_extract(subject, '^([^:<\\s]+)', 1) AS peer, count(DISTINCT host), min(source) FROM logged_event
+WHERE kind = 'peer_closed' AND host IS NOT NULL AND subject <> '' AND NOT after_cancel GROUP BY peer ORDER BY peer
+"""
 # Transfers that the other end did not answer, of one host with one address: nothing shows which end, or what is between.
 _ONE_LINK = """
 SELECT host, regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer,
@@ -72,6 +77,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _cut_off(connection)
     yield from _own_ports(connection)
     yield from _lost_peer(connection)
+    yield from _closed_by(connection)
     yield from _one_link(connection)
     yield from _unable(connection)
     yield from _down_links(connection)
@@ -94,6 +100,15 @@ def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
         whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
         of = _addressed(connection, peer)
         yield f"NICs, links and kernel log of {of}: {whose} lost transfers with it alone ({source})"
+
+
+def _closed_by(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one host that closed the connections of several others."""
+    peers = rows_of(connection, "log_events", _CLOSED, kinds=("peer_closed",))
+    if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
+        ((peer, hosts, source),) = peers
+        of = _addressed(connection, peer) if peer[0].isdigit() else peer
+        yield f"the log and kernel log of {of}: {hosts} hosts lost connections with it alone ({source})"
 
 
 def _addressed(connection: DuckDBPyConnection, peer: str) -> str:

@@ -443,3 +443,11 @@ def test_the_one_rank_whose_log_tells_of_no_lost_peer(tmp_path: Path, files: Map
     verdict = judged(tmp_path, files)
     pointed = [text for text in verdict.would_change if text.startswith("exit code, host and kernel log of rank 3")]
     assert bool(pointed) is found
+
+
+def test_the_one_host_that_closed_the_connections_of_several_others(tmp_path: Path) -> None:
+    line = "{0}:70:80 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer {1}<41440>\n"
+    one = line.format("gpu-1", "gpu-7.cl") + line.format("gpu-2", "gpu-7.cl")
+    assert judged(tmp_path, {"a.log": one}).would_change[0].startswith("the log and kernel log of gpu-7.cl: 2 hosts lost")
+    for other in (line.format("gpu-1", "gpu-7.cl"), one + line.format("gpu-7", "gpu-2.cl")):
+        assert "lost connections with it" not in "".join(judged(tmp_path, {"a.log": other}).would_change)
