@@ -162,12 +162,13 @@ def _filled(stage: StageRef, found: tuple[CallPlace, ...]) -> StageRef:
     direction = _agreed(place.direction for place in found)
     if stage.name not in _IN_PASSES or (direction and stage.direction and direction != stage.direction):
         return replace(stage, pipeline_stage=_agreed(place.stage for place in found))
-    named = direction is not None and stage.name is StageName.UNKNOWN and not any(place.opens for place in found)
     fits = not (direction and stage.name in (StageName.FORWARD, StageName.BACKWARD) and direction != stage.name)
-    direction = direction if fits else None
+    # Before the call that opens a step a rank may as well load data.
+    is_open = stage.name is StageName.UNKNOWN and any(place.opens for place in found)
+    direction = direction if fits and not is_open else None
     return replace(
         stage,
-        name=StageName(direction) if named and direction else stage.name,
+        name=StageName(direction) if direction and stage.name is StageName.UNKNOWN else stage.name,
         direction=direction or stage.direction,
         microbatch=_agreed(place.microbatch for place in found) if fits else None,
         model_chunk=_agreed(place.chunk for place in found) if fits else None,

@@ -21,7 +21,8 @@ from forensics.model import (
 )
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import supply_of
-from forensics.rules.located import located
+from forensics.rules.located import _filled, located
+from forensics.rules.reductions.pipeline.call_places import CallPlace
 from tests.recordings.collection import loose
 from tests.recordings.job import Job
 
@@ -56,3 +57,13 @@ def test_a_message_is_of_its_pass_whichever_end_is_named(rank: int, direction: s
     with open_case([loose(stopped(direction), tmp_path)]) as connection:
         found = supply_of(connection, None, {Judgement: Judgement((suspect,), (), ())}).call(located)[0].stage
     assert (found.name, found.direction, found.microbatch) == (StageName(direction), direction, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "opens", "direction"), [("unknown", True, None), ("unknown", False, "forward"), ("forward", True, "forward")]
+)
+def test_before_the_call_that_opens_a_step_a_rank_may_load_data(name: str, opens: bool, direction: str | None) -> None:
+    """Without a stage of its own it has no direction either."""
+    found = _filled(StageRef(name=StageName(name)), (CallPlace("forward", 0, None, 0, opens=opens),))
+    assert (found.direction, found.microbatch) == (direction, 0)
+    assert found.name is (StageName.UNKNOWN if direction is None else StageName.FORWARD)
