@@ -30,6 +30,7 @@ class Artefact:
     `lines_before` are those of the file in front of a part of it that is read by itself; None for a whole file.
     `shard` is set where only its columns are there; `open` then raises OSError, and size and digest are those it had.
     `summary` is the file in which a section stands for it; `open` gives that section, and digest and size are those it had.
+    `newest_ns` is set where only the end of a history is to be read: so many ns before its last sign of life.
     `stored_bytes` is the size in the container; `open` gives the bytes, decompressed and bounded.
     """
 
@@ -50,6 +51,7 @@ class Artefact:
     lines_before: int | None = None
     shard: Shard | None = None
     summary: str | None = None
+    newest_ns: int | None = None
 
     @property
     def has_stated_rank(self) -> bool:

@@ -16,6 +16,7 @@ from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
 from forensics.case.launcher_folders import process_of
+from forensics.case.log_windows import Judge, ends_only, sampled_logs
 from forensics.case.named_times import clock
 from forensics.case.owners import NO_RANK
 from forensics.case.reading import Reading
@@ -44,10 +45,12 @@ def open_case(
     progress: Progress | None = None,
     names: Mapping[Path, str] = MappingProxyType({}),
     scheduler: str | None = None,
+    judge: Judge | None = None,
 ) -> Connection:
     """The case of the given bundles, directories or files, in memory or in the new file `case_file`.
 
     `names` are those of files that have none of their own. `scheduler` is the address of a Dask cluster whose workers read.
+    With a `judge` large logs of the collector are read as far back as some of them show to matter.
     A single case file (DuckDB) is copied into memory as it is. Raises ForensicsError for input that cannot be used at all.
     """
     if any(is_case_file(path) for path in paths):
@@ -57,15 +60,34 @@ def open_case(
     bundle = open_bundle(paths, names)
     if bundle.kind == "files":
         bundle = replace(bundle, artefacts=tuple(with_sections(bundle.artefacts)))
+    if judge is not None and (sample := sampled_logs(bundle.artefacts)):
+        newest_ns = _judged(replace(bundle, artefacts=sample), judge)
+        bundle = replace(bundle, artefacts=ends_only(bundle.artefacts, newest_ns))
+    connection = _filled(bundle, case_file, progress, scheduler)
+    _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
+    admit(connection)
+    align(connection)
+    return connection
+
+
+def _filled(bundle: Bundle, case_file: Path | None, progress: Progress | None, scheduler: str | None) -> Connection:
     with _readings(bundle, scheduler) as found:
         size = sum(artefact.stored_bytes for artefact in bundle.artefacts)
         connection = new_case(case_file, size)
         writer = CaseWriter(connection, narrow=case_file is None and size >= SMALL_BYTES)
         _fill(bundle, found, connection, writer, progress)
-    _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
-    admit(connection)
-    align(connection)
     return connection
+
+
+def _judged(sample: Bundle, judge: Judge) -> int | None:
+    """What the logs of some ranks say; their case is closed before processes are started that read the others."""
+    connection = _filled(sample, None, None, None)
+    try:
+        admit(connection)
+        align(connection)
+        return judge(connection)
+    finally:
+        connection.close()
 
 
 def _readings(bundle: Bundle, scheduler: str | None) -> AbstractContextManager[Iterator[Reading]]:

@@ -89,7 +89,7 @@ WITH chosen AS (
     JOIN members r ON r.communicator = p.communicator AND r.position = p.receiver
 ), whole AS (
     SELECT source_id FROM job_config WHERE key = 'shim.records.calls'
-    GROUP BY source_id HAVING bool_and(value LIKE '%overwritten=0 torn=0 dropped=0%')
+    GROUP BY source_id HAVING bool_and(value LIKE '%overwritten=0 torn=0 dropped=0%' AND value NOT LIKE '%unread=%')
 )
 SELECT n.source_id, n.locator,
        CASE WHEN n.paired THEN coalesce(n.pair_number, n.op_id) ELSE n.number END AS sequence,

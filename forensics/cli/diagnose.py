@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -88,6 +89,9 @@ def diagnose(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the three lines of the verdict only.")] = False,
     limit: budget.Text = "",
+    full: Annotated[
+        bool, typer.Option("--full", help="Read all of large shim logs; of a job that halted their end is read else.")
+    ] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10: culprit named, 11: suspects only, 12: no hang seen.")
     ] = False,
@@ -99,13 +103,16 @@ def diagnose(
     from forensics.case.build import open_case
     from forensics.report.record import record
     from forensics.rules.engine import read_thresholds
+    from forensics.rules.history import history_needed
 
     if max_bytes is not None and form is not Format.MARKDOWN:
         raise ForensicsError(f"--max-bytes is for --format markdown; {form} is not cut", ExitCode.USAGE)
     overrides = read_thresholds(thresholds) if thresholds else {}
     with budget.allowed(limit):
         with inputs.with_standard_input(paths) as (found, names), reading() as progress:
-            connection = open_case(found, case, progress, names)
+            # A case that is kept holds everything.
+            judge = None if full or case is not None else partial(history_needed, overrides=overrides)
+            connection = open_case(found, case, progress, names, judge=judge)
         verdict = _verdict(connection, overrides, config, baseline)
     record(connection, verdict)
     shows_rates = form is Format.HTML or (form is Format.TEXT and not quiet)

@@ -38,7 +38,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         for item in read_file(stream):
             if isinstance(item, ShimFile):
                 yield Identity(rank=item.rank, host=item.host)
-                yield from _facts(item)
+                yield from _facts(item, artefact.newest_ns)
             else:
                 yield item
 
@@ -56,28 +56,30 @@ def _switched_off(reason: int, error: int, name: str) -> Iterator[Item]:
     yield Problem(f"the process {said}" if said.startswith("recorded") else said, "line=1")
 
 
-def _facts(log: object) -> Iterator[Item]:
+def _facts(log: object, newest_ns: int | None) -> Iterator[Item]:
     from forensics.ingest.shim_log.clock import read_clock
     from forensics.ingest.shim_log.communicators import communicator_batches
     from forensics.ingest.shim_log.coverage import clock_batch, coverage_batches
     from forensics.ingest.shim_log.file import ShimFile
-    from forensics.ingest.shim_log.flows import flow_batches
+    from forensics.ingest.shim_log.flows import flow_batches, last_tick
     from forensics.ingest.shim_log.operations import call_batches
     from forensics.ingest.shim_log.queue_pairs import queue_pair_batches
-    from forensics.ingest.shim_log.rings import read_rings
+    from forensics.ingest.shim_log.rings import newest, read_rings
 
     assert isinstance(log, ShimFile)
     clock, readings = read_clock(log)
-    rings = read_rings(log)
+    whole = rings = read_rings(log)
+    if newest_ns is not None and clock.ns_per_tick is not None:
+        rings = newest(whole, last_tick(log, whole) - int(newest_ns / clock.ns_per_tick))
     read = clock_batch(log, readings)
     if read is not None:
         yield read
     if clock.ns_per_tick is None:
         yield Problem("fewer than two clock readings: its times are unknown", "clocks")
     yield from coverage_batches(log, clock, rings)
-    yield from call_batches(log, clock, rings)
+    yield from call_batches(log, clock, rings, whole)
     yield from communicator_batches(log, clock, rings)
-    yield from flow_batches(log, clock, rings)
+    yield from flow_batches(log, clock, rings, whole)
     yield from queue_pair_batches(log, clock, rings)
 
 

@@ -53,7 +53,7 @@ def note_text(reason: int, error: int) -> str:
 
 def coverage_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch | Problem]:
     """Coverage rows, the configuration that the head and the live page tell, and problems of the log itself."""
-    hooks = [*_hooks(log.live), _log_status(log)]
+    hooks = [*_hooks(log.live), _log_status(log), *_history(rings)]
     ticks = last_tick(log, rings)
     begin, end = int(log.head["created_ns"]), _realtime(clock, ticks)
     yield Batch(
@@ -126,6 +126,12 @@ def _log_status(log: ShimFile) -> HookStatus:
     return "shim_log", "partial" if reason else "ok", reason
 
 
+def _history(rings: Sequence[Ring]) -> Iterator[HookStatus]:
+    """What was left out because only the end of the history was asked for."""
+    if unread := sum(ring.unread for ring in rings):
+        yield "shim_history", "partial", f"{unread} records before the onset of the fault not read; --full reads them"
+
+
 def _facts(log: ShimFile, rings: Sequence[Ring]) -> Iterator[tuple[str, str | None]]:
     head, live = log.head, log.live
     yield "world_size", str(int(head["world_size"])) if head["world_size"] > 0 else None
@@ -147,7 +153,10 @@ def _facts(log: ShimFile, rings: Sequence[Ring]) -> Iterator[tuple[str, str | No
         kept = sum(len(ring.records) for ring in own)
         lost = sum(ring.overwritten for ring in own), sum(ring.torn for ring in own), int(live["dropped"][number])
         written = sum(ring.written for ring in own)
-        yield f"shim.records.{name}", f"written={written} kept={kept} overwritten={lost[0]} torn={lost[1]} dropped={lost[2]}"
+        unread = sum(ring.unread for ring in own)
+        left = f" unread={unread}" if unread else ""
+        lost_text = f"overwritten={lost[0]} torn={lost[1]} dropped={lost[2]}"
+        yield f"shim.records.{name}", f"written={written} kept={kept}{left} {lost_text}"
 
 
 def _version(code: int) -> str | None:

@@ -19,9 +19,9 @@ from forensics.ingest.shim_log.rings import Ring
 _ACTIVE = 1
 
 
-def flow_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch]:
-    """Ended flows, samples of those in progress, and what the state pages say now."""
-    messages = _messages(log, rings)
+def flow_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring], whole: Sequence[Ring]) -> Iterator[Batch]:
+    """Ended flows, samples of those in progress, and what the state pages say now; `whole` as of calls."""
+    messages = _messages(log, whole)
     for ring in rings:
         for kind in (layout.PROXY_STATE, layout.PROXY_DONE):
             first, second, places = pairs(ring, kind, layout.PROXY_WAITS)

@@ -21,9 +21,9 @@ _NONE = 255
 _ACTIVE, _ENDED = 1, 2
 
 
-def call_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring]) -> Iterator[Batch]:
-    """Operations of every ring, and what happened to communicators."""
-    finished, moving = _finished(log, rings), _moving(log)
+def call_batches(log: ShimFile, clock: Clock, rings: Sequence[Ring], whole: Sequence[Ring]) -> Iterator[Batch]:
+    """Operations of every ring, and what happened to communicators; `whole` are the rings with all that is left of them."""
+    finished, moving = _finished(log, whole), _moving(log)
     for ring in rings:
         kinds = ring.records["kind"]
         rows = np.flatnonzero((kinds >= min(layout.OPERATIONS)) & (kinds <= layout.WAIT_SIGNAL))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from forensics.ingest.shim_log.file import MOST_BYTES, ShimFile, Table, text
 
 Numbers = npt.NDArray[np.int64]
 _MOST_RECORDS = MOST_BYTES // layout.RECORD.itemsize
+_NEVER = (1 << 63) - 1
+# Of the records of a log, what must be left out at least: less saves nothing, and a history that is whole shows more.
+_LEAST_UNREAD = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +24,7 @@ class Ring:
 
     `places` are entry numbers in the records section, `numbers` count from 0 over the life of the ring. `written` records were
     begun or published; `overwritten` of them made room for newer ones, `torn` were being written, `beyond` lie behind the cut.
+    `unread` are sound ones before the part of the history that was asked for, and `owner` is who made the last of them.
     """
 
     ring_class: str
@@ -33,6 +38,8 @@ class Ring:
     overwritten: int
     torn: int
     beyond: int
+    unread: int = 0
+    owner: str | None = None
 
 
 def read_rings(log: ShimFile) -> list[Ring]:
@@ -100,13 +107,43 @@ def _counted(entry: np.void, present: Table, chosen: Numbers, sequence: npt.NDAr
     )
 
 
+def newest(rings: Sequence[Ring], since: int) -> list[Ring]:
+    """The rings from a tick on. Rare records are kept, and calls back to the last one of each communicator.
+
+    Without that call its rank would seem to have made none there. Where most records are from then on, all are kept.
+    """
+    calls = min((_last_calls(ring) for ring in rings if ring.ring_class == "calls"), default=since)
+    begins = {"calls": min(since, calls), "flows": since, "samples": since}
+    found = [_from(ring, begins[ring.ring_class]) if ring.ring_class in begins else ring for ring in rings]
+    unread = sum(ring.unread for ring in found)
+    return found if unread >= _LEAST_UNREAD * sum(len(ring.records) for ring in rings) else list(rings)
+
+
+def _last_calls(ring: Ring) -> int:
+    """When the last call was entered that the ring holds of each communicator: the earliest of these moments."""
+    calls = ring.records[ring.records["kind"] <= max(layout.OPERATIONS)]
+    _, from_end = np.unique(calls["comm"][::-1], return_index=True)
+    return int(calls["time"][len(calls) - 1 - from_end].min()) if len(calls) else _NEVER
+
+
+def _from(ring: Ring, since: int) -> Ring:
+    """The ring without the records before the first one of that tick or later; at least one is kept."""
+    late = ring.records["time"] >= np.uint64(max(0, since))
+    begin = int(late.argmax()) if late.any() else max(0, len(late) - 1)
+    if not begin:
+        return ring
+    parts = {name: getattr(ring, name)[begin:] for name in ("records", "places", "numbers")}
+    return replace(ring, unread=begin, owner=threads(ring)[begin - 1], **parts)
+
+
 def threads(ring: Ring) -> list[str | None]:
     """The thread of each record: those before the first `thread` record left belong to an owner nobody knows any more."""
     marks = np.flatnonzero(ring.records["kind"] == layout.THREAD)
     ids = ring.records["payload"][marks][:, 8:16].copy().view(ring.records["sequence"].dtype).ravel()
     owner = np.searchsorted(marks, np.arange(len(ring.records)), side="right")
     labels = [_label(ring, int(number)) for number in ids]
-    before = _label(ring, ring.thread) if len(ring.numbers) and ring.numbers[0] >= ring.owned_from else None
+    is_last = len(ring.numbers) and ring.numbers[0] >= ring.owned_from
+    before = _label(ring, ring.thread) if is_last else ring.owner
     owners = [before, *labels]
     return [owners[each] for each in owner.tolist()]
 
