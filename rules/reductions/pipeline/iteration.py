@@ -171,9 +171,13 @@ def _inside(rank: int, stage: int, node: Mapping[Key, int], places: CallPlaces) 
     if stated is None or stated.usual is None or stated.passes is None:
         return
     begin, end = stated.usual
-    wanted = ~stated.record.is_message[begin:end] & (stated.passes.direction[begin:end] != 0)
-    for at in np.flatnonzero(wanted).tolist():
-        key = _key(stage, rank, begin + at, places)
+    turns = np.stack([stated.passes.direction, stated.passes.ordinal, stated.passes.sparse])[:, begin:end]
+    wanted = np.flatnonzero(~stated.record.is_message[begin:end] & (turns[0] != 0))
+    # The calls of one turn are many, and all of one pass.
+    _, first, of = np.unique(turns[:, wanted], axis=1, return_index=True, return_inverse=True)
+    keys = [_key(stage, rank, begin + at, places) for at in wanted[first].tolist()]
+    for at, turn in zip(wanted.tolist(), of.reshape(-1).tolist(), strict=True):
+        key = keys[turn]
         if key is not None and key in node:
             yield at, node[key]
 
