@@ -38,9 +38,8 @@ _STEPS = {"stage_vectors": "stages", "kineto": "traces", "nsight": "traces"}
 """Readers of files that tell what the steps of a rank took, and what these are called."""
 _OF_STEPS = "SELECT parser, rank FROM sources WHERE rank IS NOT NULL AND rows > 0 AND parser IN (SELECT unnest(?))"
 _UNREAD = """
-SELECT sum(CAST(regexp_extract(value, 'unread=([0-9]{1,12})', 1) AS BIGINT)) FROM job_config
-WHERE starts_with(key, 'shim.records.') AND contains(value, 'unread=')
-"""
+SELECT sum(CAST(nullif(regexp_extract(value, 'unread=([0-9]{1,12})', 1), '') AS BIGINT)) FROM job_config
+WHERE starts_with(key, 'shim.records.')"""
 _MOST_EVENTS = 12
 _MOST_WAITS = 3
 _MOST_WARNINGS = 1000
@@ -214,7 +213,7 @@ def not_checked(
     seen = {kind for (kind,) in rows_of(connection, "coverage", "SELECT DISTINCT kind FROM coverage")}
     if ras:
         seen.add("nccl.ras")
-    ((unread,),) = connection.execute(_UNREAD).fetchall()
+    ((unread,),) = connection.execute(_UNREAD).fetchall() if shim else [(None,)]
     read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
     seen |= {_BY_SOURCE[kind] for (kind,) in read if kind in _BY_SOURCE}
     quoted = connection.execute(_QUOTED).fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -123,11 +124,13 @@ def _epochs(log: ShimFile, clock: Clock, slots: Table) -> Iterator[Batch]:
     values: list[list[int]] = []
     for slot in np.flatnonzero(slots["bins"] > 0).tolist():
         own = bins[slot * each : (slot + 1) * each]
-        own = np.sort(own[own["epoch"] > 0], order="epoch")
-        for run in np.split(own, np.flatnonzero(np.diff(own["epoch"]) != 1) + 1) if len(own) else ():
-            pairs_.append(name(slots[slot]))
-            firsts.append(int(run["epoch"][0]))
-            values.append(run["bytes"].tolist())
+        own = own[own["epoch"] > 0]
+        own = own[np.lexsort((own["bytes"], own["epoch"]))]
+        epochs, moved = own["epoch"].tolist(), own["bytes"].tolist()
+        begins = [0, *(np.flatnonzero(np.diff(own["epoch"]) != 1) + 1).tolist()] if epochs else []
+        pairs_ += [name(slots[slot])] * len(begins)
+        firsts += [epochs[begin] for begin in begins]
+        values += [moved[begin:end] for begin, end in pairwise([*begins, len(moved)])]
     if not pairs_:
         return
     length = round((1 << min(int(log.head["epoch_shift"]), 62)) * rate)

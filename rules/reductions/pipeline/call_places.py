@@ -13,7 +13,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
-from forensics.rules.reductions.pipeline.own_steps import OwnSteps, steps_of
+from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, steps_of
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
 from forensics.rules.reductions.steps.records import Record, Recorded
 from forensics.rules.reductions.steps.traced import TracedRecords
@@ -67,7 +67,8 @@ class CallPlaces:
 
     def learn(self, found: Mapping[int, Record]) -> None:
         """Take records of ranks that were read already."""
-        self.known |= {rank: steps_of(self.connection, record) for rank, record in found.items() if rank not in self.known}
+        paths = directions_in(self.connection, (each for rank, each in found.items() if rank not in self.known))
+        self.known |= {rank: steps_of(record, paths) for rank, record in found.items() if rank not in self.known}
 
     def pass_at(self, rank: int, at: int) -> CallPlace | None:
         """The pass that a call of a rank is of, by its place in the record; None without a record.

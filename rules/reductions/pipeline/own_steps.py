@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,14 +49,13 @@ class OwnSteps:
         return self.usual is None and self.passes is not None
 
 
-def steps_of(connection: DuckDBPyConnection, record: Record) -> OwnSteps:
-    """What the calls of a rank tell; call paths are read from the case."""
+def steps_of(record: Record, paths: Mapping[int, int]) -> OwnSteps:
+    """What the calls of a rank tell; `paths` are the directions of call paths."""
     begins = first_begin(record, step_begins(record))
     usual = usual_step(record, begins)
     begins = _behind_barriers(record, begins, usual)
     is_alone = usual is None and len(begins) == 1
     ends = neighbours(record, begins, is_alone=is_alone)
-    paths = _directions(connection, record)
     if usual is not None:
         return OwnSteps(record, begins, usual, ends, passes(record, begins, usual, ends, paths))
     by_path = path_directions(record, paths)
@@ -75,6 +74,7 @@ def _behind_barriers(record: Record, begins: Ints, usual: tuple[int, int] | None
     return np.asarray(others[np.searchsorted(others, begins)], np.int64)
 
 
-def _directions(connection: DuckDBPyConnection, record: Record) -> Mapping[int, int]:
-    paths = call_paths(connection, {path for path in set(record.call_path.tolist()) if path != UNKNOWN})
+def directions_in(connection: DuckDBPyConnection, records: Iterable[Record]) -> Mapping[int, int]:
+    """The direction of each call path of some records, read from the case at once: ranks share most of them."""
+    paths = call_paths(connection, {path for record in records for path in set(record.call_path.tolist()) if path != UNKNOWN})
     return {number: _STAGES.get(stage_of_path(path), NEITHER) for number, path in paths.items()}

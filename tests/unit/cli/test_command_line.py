@@ -120,7 +120,7 @@ def test_an_unexpected_failure_is_one_line_and_a_log(
     from forensics.case import build
     from forensics.cli import main
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("token=hunter2")
 
     monkeypatch.setattr(build, "open_case", broken)
