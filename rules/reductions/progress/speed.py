@@ -160,7 +160,7 @@ def judged(series: Iterable[_Series]) -> Speed:
 
 def _decided(judgements: Sequence[Speed]) -> Speed:
     if not judgements:
-        return Speed(Pace.NOT_MEASURED, "the length of a step is unknown in this case")
+        return Speed(Pace.NOT_MEASURED, f"fewer than {_LEAST_STEPS + 1} steps are recorded, whose lengths could be compared")
     for pace in (Pace.SLOWER, Pace.STEADY):
         alike = [each for each in judgements if each.pace is pace]
         if 2 * len(alike) > len(judgements):
