@@ -12,7 +12,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import kinds_of, rows_of
-from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
+from forensics.rules.reductions.calls.order import begins_of_runs, order_by_rank, taken
 from forensics.rules.reductions.calls.shim_calls import Calls
 
 Ints = npt.NDArray[np.int64]
@@ -124,12 +124,9 @@ def communicators_of(connection: DuckDBPyConnection) -> tuple[str, ...]:
 
 
 def _by_time(columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Columns by rank and time, as they mostly come; else calls of one moment as they stand in the evidence."""
-    rank, time, locator = columns["rank"], columns["enqueued_ns"], columns.pop("locator")
-    if are_by_rank(rank, time):
-        return columns
-    order = np.lexsort((locator, columns["source_id"], time, rank))
-    return {name: column[order] for name, column in columns.items()}
+    """Columns by rank and time, as they mostly come; calls of one moment as they stand in the evidence."""
+    order = order_by_rank(columns["rank"], columns["enqueued_ns"], columns["source_id"], columns.pop("locator"))
+    return {name: taken(column, order) for name, column in columns.items()}
 
 
 def _newest(of: Codes, at_ns: Ints) -> Mapping[int, int]:

@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import few_calls, has_rows, kinds_of, rows_of
 from forensics.rules.reductions.calls.group_times import joined_group_times
 from forensics.rules.reductions.calls.issued import communicators_of
-from forensics.rules.reductions.calls.order import are_by_rank, begins_of_runs
+from forensics.rules.reductions.calls.order import begins_of_runs, order_by_rank, taken
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.steps.tokens import alike, numbered
 
@@ -221,12 +221,9 @@ def _fetched(connection: DuckDBPyConnection, query: str, names: Names) -> _Colum
 def _in_order(columns: _Columns) -> _Columns:
     """Columns by rank, in the order of the host. Here and not in the query, which would copy all of them to sort the rows."""
     later = np.ma.filled(columns.pop("record_id"), np.iinfo(np.int64).max)
-    keys = (np.asarray(columns["call_order"]), later, np.asarray(columns["locator"]))
-    if are_by_rank(np.asarray(columns["rank"]), *keys):
-        return {name: np.asarray(column) for name, column in columns.items()}
-    order = np.lexsort((*keys[::-1], columns["rank"]))
+    order = order_by_rank(np.asarray(columns["rank"]), np.asarray(columns["call_order"]), later, np.asarray(columns["locator"]))
     for name in list(columns):
-        columns[name] = np.asarray(columns.pop(name))[order]
+        columns[name] = taken(np.asarray(columns.pop(name)), order)
     return columns
 
 

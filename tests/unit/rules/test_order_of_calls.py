@@ -1,0 +1,53 @@
+"""Rows of calls that come in pieces, in any order, or in their order: held against sorting all of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from forensics.rules.reductions.calls.order import Column, are_by_rank, order_by_rank, taken
+
+
+def rings(seed: int, ranks: int = 6, calls: int = 400) -> list[Column]:
+    """Columns rank, time and locator of rings that lie one after the other; several calls are of one moment."""
+    draw = np.random.default_rng(seed)
+    times = np.sort(draw.integers(0, calls // 2, (ranks, calls)), axis=1).reshape(-1)
+    return [np.repeat(draw.permutation(ranks), calls), times, np.tile(np.arange(calls), ranks)]
+
+
+def shuffled(columns: list[Column], cuts: np.ndarray, seed: int) -> list[Column]:
+    bounds = [0, *np.unique(cuts).tolist(), len(columns[0])]
+    pieces = [slice(*each) for each in pairwise(bounds)]
+    order = np.random.default_rng(seed).permutation(len(pieces)).tolist()
+    return [np.concatenate([column[pieces[at]] for at in order]) for column in columns]
+
+
+def by_rank(columns: list[Column]) -> list[tuple[int, ...]]:
+    """Rows by rank, which may come in any order."""
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    return sorted(rows, key=lambda row: row[0])
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("cuts", [0, 1, 7, 2000], ids=["none", "one", "pieces", "rows"])
+def test_rows_are_in_the_order_of_a_sort(seed: int, cuts: int) -> None:
+    columns = rings(seed)
+    came = shuffled(columns, np.random.default_rng(seed).integers(1, len(columns[0]), cuts), seed)
+    order = order_by_rank(*came)
+    found = [taken(column, order) for column in came]
+    assert are_by_rank(*found)
+    sort = np.lexsort(tuple(came[::-1]))
+    assert by_rank(found) == by_rank([column[sort] for column in came])
+    assert isinstance(order, np.ndarray) == (cuts == 2000)
+
+
+def test_two_sources_of_one_rank_that_overlap_are_sorted() -> None:
+    rank, time = np.zeros(400, np.int64), np.concatenate([np.arange(0, 400, 2), np.arange(1, 400, 2)])
+    assert taken(time, order_by_rank(rank, time)).tolist() == list(range(400))
+
+
+def test_no_rows_have_an_order() -> None:
+    empty = np.empty(0, np.int64)
+    assert taken(empty, order_by_rank(empty, empty)).tolist() == []
