@@ -95,8 +95,21 @@ WITH one_host AS (
     WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
 )
 """
-# Stages of a pipeline have different work: members that send to each other, through others too, are not compared.
-_ON_OWN_CLOCKS = f"""
+_ON_OWN_CLOCKS = """
+WITH calls AS (
+    SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank,
+           -coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS came_ns,
+           coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, o.duration_ns IS NULL AS coarse,
+           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, coalesce(o.enqueued_ns, -1) AS issued_ns,
+           o.source_id, o.locator
+    FROM latest_call o
+    WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.state = 'done' AND o.sequence IS NOT NULL
+)
+"""
+_KINDS_ON_ONE_HOST = f"{_ON_ONE_HOST} SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
+# Stages of a pipeline have different work: members that send to each other, through others too, are not compared. What is asked
+# of kinds is not asked of each of millions of calls.
+_KINDS_ON_OWN_CLOCKS = f"""
 WITH RECURSIVE linked AS (
     SELECT DISTINCT o.rank AS a, m.rank AS b FROM operations o
     JOIN members m ON m.communicator = o.communicator AND m.position = o.peer WHERE o.is_p2p
@@ -105,18 +118,13 @@ WITH RECURSIVE linked AS (
 ), staged AS (
     SELECT DISTINCT x.communicator FROM members x JOIN members y USING (communicator)
     JOIN reached r ON r.a = x.rank AND r.b = y.rank WHERE x.rank <> y.rank
-), calls AS (
-    SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank,
-           -coalesce(o.duration_ns, o.device_end_ns - coalesce(o.device_start_ns, o.enqueued_ns)) AS came_ns,
-           coalesce(o.device_end_ns, o.enqueued_ns) AS at_ns, o.duration_ns IS NULL AS coarse,
-           o.duration_ns IS NULL AND o.device_start_ns IS NULL AS bound, coalesce(o.enqueued_ns, -1) AS issued_ns,
-           o.source_id, o.locator
-    FROM latest_call o
-    WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND ltrim(o.kind, '_') IN {JOINT} AND o.state = 'done'
-      AND o.sequence IS NOT NULL AND o.communicator NOT IN (SELECT communicator FROM staged)
+), kinds AS MATERIALIZED (
+    SELECT DISTINCT communicator, kind, input_sizes FROM latest_call WHERE communicator IS NOT NULL
 )
+SELECT communicator, kind, input_sizes FROM kinds
+WHERE ltrim(kind, '_') IN {JOINT} AND communicator NOT IN (SELECT communicator FROM staged)
 """
-_KINDS = "SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
+_SOURCES = ((_ON_ONE_HOST, _KINDS_ON_ONE_HOST, False), (_ON_OWN_CLOCKS, _KINDS_ON_OWN_CLOCKS, True))
 _ROWS = """
 SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.issued_ns, c.source_id, c.locator
 FROM calls c JOIN series_kinds k
@@ -130,8 +138,8 @@ _SIZES = "SELECT communicator, count(*) FROM members GROUP BY communicator HAVIN
 def arrivals(connection: DuckDBPyConnection) -> Iterator[Series]:
     """Arrivals at every kind of call of every communicator."""
     sizes = dict(rows_of(connection, "members", _SIZES))
-    for calls, on_own_clocks in ((_ON_ONE_HOST, False), (_ON_OWN_CLOCKS, True)):
-        kinds = rows_of(connection, "operations", calls + _KINDS)
+    for calls, wanted, on_own_clocks in _SOURCES:
+        kinds = rows_of(connection, "operations", wanted)
         known = [(label, f"{kind} {shapes or ''}", kind, shapes) for label, kind, shapes in kinds if label in sizes]
         if known:
             yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, on_own_clocks)
