@@ -50,9 +50,7 @@ GROUP BY ALL HAVING bool_and(a.enqueued_ns <> b.enqueued_ns) ORDER BY ALL
 _UNEVEN = "kind LIKE '%all\\_to\\_all%' ESCAPE '\\' OR kind LIKE '%\\_v' ESCAPE '\\' OR kind IN ('gather', 'scatter')"
 _SIGNATURE = f"kind || CASE WHEN {_UNEVEN} THEN '' ELSE ' ' || coalesce(input_sizes, '') END"
 
-# A dump can only be turned away for many calls that somebody made differently. A sound job has none and a real mismatch has
-# one: the vote over all operations, which is slow, is then over nothing.
-_AGREEMENT = f"""
+_UNEQUAL = f"""
 WITH compared AS NOT MATERIALIZED (
     SELECT source_id, rank, pg_name, backend, sequence, {_SIGNATURE} AS signature,
            hash(kind, CASE WHEN {_UNEVEN} THEN NULL ELSE input_sizes END) AS digest
@@ -61,7 +59,12 @@ WITH compared AS NOT MATERIALIZED (
 ), unequal AS (
     SELECT pg_name, backend, sequence FROM compared
     GROUP BY pg_name, backend, sequence HAVING min(digest) <> max(digest)
-), strangers AS (
+)"""
+# A dump can only be turned away for many calls that somebody made differently. A sound job has none, which is asked alone, and
+# a real mismatch has one: the vote over all operations, which is slow, is then over nothing.
+_ANY_UNEQUAL = f"{_UNEQUAL} SELECT 1 FROM unequal LIMIT 1"
+_AGREEMENT = f"""
+{_UNEQUAL}, strangers AS (
     SELECT source_id FROM compared JOIN unequal USING (pg_name, backend, sequence)
     GROUP BY source_id HAVING count(*) >= {LEAST_COMMON} * {1 - LEAST_AGREEMENT}
 ), calls AS (
@@ -181,6 +184,8 @@ def _overlap(dump: _Dump, peers: Sequence[_Dump]) -> int:
 
 def _of_another_program(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
     """Dumps of other calls under the same numbers; without a majority for any calls nobody can say which job is meant."""
+    if not connection.execute(_ANY_UNEQUAL).fetchall():
+        return
     for source_id, agreement, tied in connection.execute(_AGREEMENT).fetchall():
         if tied > 1 - LEAST_AGREEMENT:
             yield source_id, "its operations are of one of several programs, none that of the majority: give one job"
