@@ -32,7 +32,8 @@ def insert_columns(
             codes: Codes = {}
             incoming_rows[name] = joined_texts(parts, codes)
             words.append(list(codes))
-            cells.append(f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {types[name]})')
+            # The words are read once, not in each row: all ranks of a large job list all of its members.
+            cells.append(f'TRY_CAST(?::VARCHAR[] AS {types[name]}[])["{name}" + 1]')
         else:
             incoming_rows[name] = joined_numbers(parts)
             cells.append(f'TRY_CAST("{name}" AS {types[name]})')
