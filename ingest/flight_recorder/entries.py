@@ -51,7 +51,7 @@ class Numbers:
 
     def coded(self) -> Coded[int | None]:
         """As codes of the distinct numbers, None among them where there is none."""
-        values, codes = np.unique(np.where(self.known, self.data, 0), return_inverse=True)
+        values, codes = _distinct(np.where(self.known, self.data, 0))
         if self.known.all():
             return Coded(codes, values.tolist())
         return Coded(np.where(self.known, codes, len(values)), [*values.tolist(), None])
@@ -208,6 +208,14 @@ def dense(keys: Int64s, bound: int) -> tuple[Int64s, Codes]:
     present[keys] = True
     places = np.cumsum(present) - 1
     return np.flatnonzero(present), places[keys]
+
+
+def _distinct(numbers: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
+    """The distinct numbers, in order, and their places in it."""
+    if numbers.dtype == np.int64 and len(numbers) and int(numbers.min()) >= 0 and int(numbers.max()) < _SMALL:
+        return dense(numbers, int(numbers.max()) + 1)
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return distinct, codes
 
 
 def _numbers(values: Sequence[Any], dtype: type[np.generic]) -> Numbers:

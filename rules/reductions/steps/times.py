@@ -259,7 +259,9 @@ def _marked(record: Record, begins: Ints) -> dict[tuple[int, int], int]:
     step = np.searchsorted(begins, joint, side="right") - 1
     # Neither is below -1, nor is there a place beyond the begins: one number stands for both.
     _, last = np.unique(record.token[joint].astype(np.int64) * (len(begins) + 1) + step, return_index=True)
-    return {(int(record.communicator[joint[at]]), int(record.sequence[joint[at]])): int(step[at]) for at in last.tolist()}
+    at = joint[last]
+    calls = zip(record.communicator[at].tolist(), record.sequence[at].tolist(), strict=True)
+    return dict(zip(calls, step[last].tolist(), strict=True))
 
 
 def _of_job(ranks: Iterable[Steps]) -> tuple[Ints, Floats]:
