@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -64,53 +65,76 @@ def names_peer(frame: Frame) -> bool:
     return function_name(name) in _MESSAGES and (filename or "").endswith("distributed/distributed_c10d.py")
 
 
-def _numbered(frames: tuple[Frame, ...]) -> tuple[int, tuple[int, ...]]:
-    """The number of a call path, and those of its frames."""
+@dataclass(frozen=True, slots=True)
+class CallPath:
+    """A call path, innermost frame first, with its number and those of its frames."""
+
+    number: int
+    numbers: tuple[int, ...]
+    frames: tuple[Frame, ...]
+
+
+def _numbered(frames: tuple[Frame, ...]) -> CallPath:
     numbers = tuple(frame_number(*frame) for frame in frames)
-    return path_number(numbers), numbers
+    return CallPath(path_number(numbers), numbers, frames)
 
 
 # Ranks of one job are in the same places.
 _numbered_before = lru_cache(maxsize=1 << 12)(_numbered)
 
 
+def call_path(frames: Sequence[Frame | None]) -> CallPath | None:
+    """The call path of these frames (innermost first), None when there are none."""
+    known = tuple([frame for frame in frames[:MAX_DEPTH] if frame is not None])
+    if not known:
+        return None
+    return (_numbered_before if len(known) <= _USUAL_DEPTH else _numbered)(known)
+
+
 class FrameTable:
     """Collects the frames and call paths of one artefact."""
 
     def __init__(self) -> None:
-        self._frames: dict[int, Frame] = {}
-        self._paths: dict[int, tuple[int, ...]] = {}
+        self._paths: dict[int, CallPath] = {}
 
     def call_path(self, frames: Sequence[Frame | None]) -> int | None:
         """The number of a call path (innermost frame first), None when it has no frames."""
-        known = tuple([frame for frame in frames[:MAX_DEPTH] if frame is not None])
-        if not known:
+        return self.add(call_path(frames))
+
+    def add(self, path: CallPath | None) -> int | None:
+        """The number of a call path, None when there is none."""
+        if path is None:
             return None
-        path, numbers = (_numbered_before if len(known) <= _USUAL_DEPTH else _numbered)(known)
-        if path not in self._paths:
-            self._frames.update(zip(numbers, known, strict=True))
-            self._paths[path] = numbers
-        return path
+        self._paths.setdefault(path.number, path)
+        return path.number
 
     def batches(self) -> Iterator[Batch]:
         """What was collected, for the tables `frames` and `call_paths`."""
-        if self._frames:
-            yield from _packed(tuple(self._frames.items()), tuple(self._paths.items()))
+        if self._paths:
+            yield from _packed(_Collected(tuple(self._paths), tuple(self._paths.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """Call paths of one artefact, the same as any with these numbers."""
+
+    numbers: tuple[int, ...]
+    paths: tuple[CallPath, ...] = field(compare=False)
 
 
 # Dumps of one job come one after the other, and their ranks issue their calls from the same places.
 @lru_cache(maxsize=4)
-def _packed(frames: Sequence[tuple[int, Frame]], paths: Sequence[tuple[int, tuple[int, ...]]]) -> Sequence[Batch]:
+def _packed(collected: _Collected) -> Sequence[Batch]:
     """The rows of frames and call paths, each with its number."""
-    names, files, lines = zip(*(frame for _, frame in frames), strict=True)
-    numbers = [number for number, _ in frames]
-    rows = [(path, depth, frame) for path, inside in paths for depth, frame in enumerate(inside)]
+    frames = {number: frame for path in collected.paths for number, frame in zip(path.numbers, path.frames, strict=True)}
+    names, files, lines = zip(*frames.values(), strict=True)
+    rows = [(path.number, depth, frame) for path in collected.paths for depth, frame in enumerate(path.numbers)]
     columns = zip(("call_path", "depth", "frame"), zip(*rows, strict=True), strict=True)
     return (
         Batch(
             "frames",
             {
-                "frame": pack(numbers, "BIGINT"),
+                "frame": pack(list(frames), "BIGINT"),
                 "name": pack(names, "VARCHAR"),
                 "filename": pack(files, "VARCHAR"),
                 "line": pack(lines, "BIGINT"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from forensics.ingest._shared.frames import MAX_DEPTH, Frame, FrameTable, read_frame
+from forensics.ingest._shared.frames import MAX_DEPTH, CallPath, FrameTable, call_path, read_frame
 from forensics.ingest._shared.packed import Packed
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.flight_recorder.entries import Coded, Codes, Entries, Flags, Numbers, combined
@@ -55,7 +55,7 @@ def operation_columns(entries: Entries, groups: Coded[Group], frames: FrameTable
         "op_id": entries.integers("op_id").packed(),
         "record_id": entries.integers("record_id", "id").packed(),
         "retired": entries.flags("retired").packed(),
-        "call_path": entries.coded("frames", _stack).mapped(frames.call_path).numbers().packed(),
+        "call_path": entries.coded("frames", _stack).mapped(frames.add).numbers().packed(),
         "thread": _threads(entries),
         "enqueued_ns": _created(entries).packed(),
         "device_start_ns": started.packed(),
@@ -220,9 +220,9 @@ def _threads(entries: Entries) -> Packed:
     return pairs.mapped(lambda pair: f"{pair[0] or 'thread'} ({pair[1]})" if pair[1] else pair[0]).texts()
 
 
-def _stack(value: Any) -> tuple[Frame | None, ...]:
+def _stack(value: Any) -> CallPath | None:
     """The frames of an entry, innermost first."""
-    return tuple([read_frame(frame) for frame in value[:MAX_DEPTH]]) if type(value) is list else ()
+    return call_path([read_frame(frame) for frame in value[:MAX_DEPTH]]) if type(value) is list else None
 
 
 def _state(value: Any) -> str | None:

@@ -209,14 +209,20 @@ def _pairs(tags: Flags | npt.NDArray[np.uint8], values: npt.NDArray[np.int64]) -
 
 
 @cache
-def _buffer() -> npt.NDArray[np.uint8]:
-    return np.empty(_SHORT, dtype=np.uint8)
+def _buffer() -> tuple[npt.NDArray[np.uint8], int]:
+    return _new_buffer(_SHORT)
+
+
+def _new_buffer(size: int) -> tuple[npt.NDArray[np.uint8], int]:
+    """A buffer and its address, which numpy takes longer to give than many a value takes to write."""
+    buffer = np.empty(size, dtype=np.uint8)
+    return buffer, buffer.ctypes.data
 
 
 def _json_text(library: _Library, pickle: int, number: int, size: int = _SHORT) -> bytes | None:
     """A distinct value as JSON, None when it is too long or cannot be JSON."""
-    buffer = _buffer() if size == _SHORT else np.empty(size, dtype=np.uint8)
-    length = library.json(pickle, number, buffer.ctypes.data, size)
+    buffer, address = _buffer() if size == _SHORT else _new_buffer(size)
+    length = library.json(pickle, number, address, size)
     if 0 <= length <= size:
         return buffer[:length].tobytes()
     return _json_text(library, pickle, number, size << 2) if length > 0 and size < _MOST_JSON else None
