@@ -6,9 +6,11 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import read_only
 from forensics.rules.engine import Overrides, supply_of
-from forensics.rules.reductions.network.went_wrong import JobOnset, Trigger, WindowSeconds, flow_window
+from forensics.rules.reductions.network.went_wrong import JobOnset, Trigger, WindowSeconds
 from forensics.rules.reductions.progress.motion import SilenceFactor
 
+# Steps before a halt: what is usual in a step, and what recurs, is told by some of them.
+_STEPS = 6
 _LONGEST = """
 SELECT max(pause) FROM (
     SELECT entered_ns - lag(entered_ns) OVER (PARTITION BY source_id ORDER BY entered_ns) AS pause
@@ -32,7 +34,7 @@ def history_needed(connection: DuckDBPyConnection, overrides: Overrides | None =
 
 def needed(onset: JobOnset, seconds: float, excused_ns: float) -> int | None:
     """The same from the onset of the job; a halt of up to `excused_ns` may be one of its pauses."""
-    first, window = onset.first, flow_window(onset, seconds)
-    if first is None or window is None or first.trigger is not Trigger.NO_COMPLETION or first.after_ns <= excused_ns:
+    first = onset.first
+    if first is None or first.trigger is not Trigger.NO_COMPLETION or first.after_ns <= excused_ns:
         return None
-    return window.earliest_ns
+    return first.ago_ns + max(int(seconds * 1e9), _STEPS * first.step_ns)
