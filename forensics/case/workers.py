@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from forensics.bundle.artefact import Artefact
 from forensics.case.reading import Reading, read_packed
 from forensics.case.shared_facts import Met
+from forensics.collect.confinement import end_with
 from forensics.ingest import discover
 from forensics.ingest._shared.packed import Types
 
@@ -42,7 +43,7 @@ def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Itera
         return
     discover()  # before the fork, so that it is imported once
     # A fork inherits the artefacts, whose openers cannot be sent to another process.
-    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin, (artefacts, types))
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin_with, (os.getpid(), artefacts, types))
     try:
         yield _in_order(pool, tasks(artefacts), artefacts, types, processes * _AHEAD)
     finally:
@@ -80,6 +81,12 @@ def _in_order(
                 yield reading
     except BrokenProcessPool:
         yield from (read_packed(artefact, types) for artefact in artefacts[done:])
+
+
+def _begin_with(parent: int, artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
+    """Begin a process that ends with its parent: else it waits for tasks for ever, for it holds both ends of their pipe."""
+    end_with(parent)
+    _begin(artefacts, types)
 
 
 def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:

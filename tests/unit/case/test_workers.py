@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +86,34 @@ def test_a_process_that_is_killed_costs_no_evidence(folder: Path, monkeypatch: p
     broken = replace(flight_recorder.INGESTER, rows=killed)
     monkeypatch.setattr("forensics.case.reading.choose", lambda head, path: broken if "rank" in path else None)
     assert contents(open_case([folder]))["sources"] == alone
+
+
+READS_FOR_EVER = """
+import os, sys, time
+from dataclasses import replace
+from pathlib import Path
+from forensics.case import reading, workers
+from forensics.case.build import open_case
+from forensics.ingest import flight_recorder
+
+def waits(artefact):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(20)
+
+workers.LARGE_BYTES, workers._MOST_OF_A_TASK, workers._cores = 0, 1, lambda: 2
+reading.choose = lambda head, path: replace(flight_recorder.INGESTER, rows=waits)
+open_case([Path(sys.argv[1])])
+"""
+
+
+def test_the_processes_that_read_end_with_one_that_is_killed(folder: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", READS_FOR_EVER, str(folder)], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    readers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.stdout.read()  # ends when nobody is left who could write
+    assert parent.wait() == -signal.SIGKILL
+    assert not any(Path(f"/proc/{reader}/exe").exists() for reader in readers)
 
 
 def test_a_large_case_lies_in_a_temporary_file_and_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
