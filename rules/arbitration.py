@@ -126,16 +126,16 @@ def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
 
 
 def _assessed(each: Hypothesis, seen: Symptoms, fault: int | None = None, reason: str | None = None) -> Assessment:
-    found = enumerate(seen.found)
-    left = [symptom.text for place, symptom in found if any((place, rank) not in each.explains for rank in symptom.ranks)]
+    found, explained = enumerate(seen.found), each.explains
+    left = [symptom.text for place, symptom in found if any((place, rank) not in explained for rank in symptom.ranks)]
     return Assessment(
         ranks=each.finding.ranks,
         cause=each.finding.cause,
         stage=each.finding.stage.name,
         confidence=each.finding.confidence,
         rules=each.rules,
-        explains=len(each.explains),
-        leaves=seen.count - len(each.explains),
+        explains=len(explained),
+        leaves=seen.count - len(explained),
         unexplained=tuple(left[:_SHOWN_UNEXPLAINED]),
         contradicted_by=each.contradictions,
         families=tuple(sorted(each.families)),

@@ -43,6 +43,9 @@ def located(
 ) -> tuple[Suspect, ...]:
     """The suspects, with what their calls tell of the place; what a suspect's own evidence stated already is kept."""
     members = {group.label: group.members for group in groups}
+    # All at once, for each reading goes through the calls of all ranks.
+    stopped = {rank for each in judged.suspects if each.anomaly is Anomaly.FAIL_STOP for rank in each.ranks}
+    places.read(rank for chain in layout.pipelines if not stopped.isdisjoint(chain) for rank in chain)
     return tuple(
         replace(
             suspect,
