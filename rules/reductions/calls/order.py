@@ -26,14 +26,17 @@ def are_by_rank(rank: Column, *keys: Column) -> bool:
     Ranks may come in any order.
     """
     first = rank[begins_of_runs(rank)]
-    if len(np.unique(first)) < len(first):
-        return False
+    return len(np.unique(first)) == len(first) and not _falls(rank, *keys).any()
+
+
+def _falls(rank: Column, *keys: Column) -> npt.NDArray[np.bool_]:
+    """Whether a row is followed by one of its rank that should come before it."""
     still = rank[1:] == rank[:-1]
+    falls: npt.NDArray[np.bool_] = np.zeros(len(still), np.bool_)
     for key in keys:
-        if (still & (key[1:] < key[:-1])).any():
-            return False
+        falls |= still & (key[1:] < key[:-1])
         still &= key[1:] == key[:-1]
-    return True
+    return falls
 
 
 def order_by_rank(rank: Column, *keys: Column) -> Order:
@@ -44,7 +47,9 @@ def order_by_rank(rank: Column, *keys: Column) -> Order:
     if are_by_rank(rank, *keys):
         return None
     pieces = _pieces(rank, *keys)
-    if pieces and are_by_rank(*(taken(column, pieces) for column in (rank, *keys))):
+    # Within pieces no row falls: only their first and last rows are looked at, not copies of all.
+    ends = np.array([at for piece in pieces for at in (piece.start, piece.stop - 1)], np.intp)
+    if pieces and are_by_rank(*(column[ends] for column in (rank, *keys))):
         return pieces
     return np.lexsort((*keys[::-1], rank))
 
@@ -57,8 +62,11 @@ def taken(column: Column, order: Order) -> Column:
 
 
 def _pieces(rank: Column, *keys: Column) -> list[slice]:
-    """Runs of rows of one rank from one place to the next, ordered by their first rows; empty where they are short."""
-    begins = np.union1d(begins_of_runs(rank), np.flatnonzero(np.diff(keys[-1]) != 1) + 1)
+    """Runs of rows of one rank from one place to the next, none of which falls, ordered by their first rows.
+
+    Empty where they are short.
+    """
+    begins = np.union1d(begins_of_runs(rank), np.flatnonzero((np.diff(keys[-1]) != 1) | _falls(rank, *keys)) + 1)
     if len(begins) * _LEAST_PIECE > len(rank):
         return []
     bounds = np.append(begins, len(rank)).tolist()
