@@ -49,10 +49,13 @@ _LIMITS = """\
   old: suspects stand below *if the job is stuck*, and are innocent where it is not.
 - **A send and a receive of different tags**, a mesh of which two ranks skip a step, and a parameter server are called a
   deadlock of all ranks in it, of which two are to blame.
-- **A rank that sleeps long by design** before a collective is called hung.
+- **A rank that sleeps long by design** before a collective, or evaluates alone, is called hung.
+- **A network of which a job never asks two thirds** looks slow to the collector's logs: a `suspect`, and no rank.
 - **A size that gloo refuses**: who aborts may be the innocent receiver, so it is a place to begin and nobody is named.
-- **Pipelines over gloo**: the microbatch of a hang is not known, and a slow rank is one of its pipeline at best.
-- **Time-outs of an attempt before the last one in a log** may be taken for those of the job.
+- **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
+  pipeline at best. A stage with larger (not more) layers is a `suspect` in traces. A send left out in a pipeline names the two
+  that wait for it in some forms.
+- **Runs mixed in one folder**: the log of a former run that failed, beside that of a sound one, may accuse its rank.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of
