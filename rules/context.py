@@ -216,7 +216,7 @@ def not_checked(
     ((unread,),) = connection.execute(_UNREAD).fetchall() if shim else [(None,)]
     read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
     seen |= {_BY_SOURCE[kind] for (kind,) in read if kind in _BY_SOURCE}
-    quoted = connection.execute(_QUOTED).fetchone()
+    quoted = connection.execute(_QUOTED).fetchall()
     never = [
         f"{what}: {'lines quoted elsewhere only' if quoted and kind == 'kernel.log' else 'not collected'}"
         for kind, what in _HOST_CHECKS.items()

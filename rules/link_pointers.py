@@ -112,8 +112,8 @@ def _closed_by(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _addressed(connection: DuckDBPyConnection, peer: str) -> str:
-    known = connection.execute(_HOST, [peer]).fetchone()
-    return f"{known[0]} (address {peer})" if known else f"the host with the address {peer}"
+    known = connection.execute(_HOST, [peer]).fetchall()
+    return f"{known[0][0]} (address {peer})" if known else f"the host with the address {peer}"
 
 
 def _one_link(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _store(
         """
     )
     # An ingester's guess is nearly always right, and rewriting a column of millions of rows takes longer than reading it.
-    if connection.execute("SELECT count(*) FROM relabelled").fetchone() != (0,):
+    if connection.execute("SELECT count(*) FROM relabelled").fetchall() != [(0,)]:
         connection.execute(
             f"""
             UPDATE {calls_table(connection)} SET communicator = r.label FROM relabelled r

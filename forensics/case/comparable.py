@@ -55,7 +55,7 @@ class Comparable:
 
 def comparable(connection: DuckDBPyConnection) -> Comparable:
     """Gather it from a case."""
-    steps = connection.execute(f"SELECT {_TIMES.format('wall_ns')} FROM steps WHERE wall_ns IS NOT NULL").fetchone()
+    (steps,) = connection.execute(f"SELECT {_TIMES.format('wall_ns')} FROM steps WHERE wall_ns IS NOT NULL").fetchall()
     stages = connection.execute(
         f"SELECT stage, {_TIMES.format('duration_ns')} FROM stage_spans "
         "WHERE stage IS NOT NULL AND duration_ns IS NOT NULL AND side_channel IS DISTINCT FROM true GROUP BY 1 ORDER BY 1"

@@ -117,7 +117,7 @@ def complete_calls(connection: Connection) -> None:
         return
     newest = {rank: max(found, key=lambda log: log[1:]) for rank, found in logs.items()}
     insert_rows(connection, "rank_logs", "source_id rank", [(log[0], rank) for rank, log in newest.items()])
-    if newest and connection.execute(_UNDUMPED).fetchone() != (0,):
+    if newest and connection.execute(_UNDUMPED).fetchall() != [(0,)]:
         connection.execute(_CALLS, {"even": list(_EVEN)})
 
 

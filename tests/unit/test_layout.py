@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +112,10 @@ def compared_numbers(path: Path) -> Iterator[str]:
 def test_numbers_that_judge_have_a_name() -> None:
     """A threshold with its reason, or a constant that says what it is."""
     assert sorted({number for path in (ROOT / "rules").rglob("*.py") for number in compared_numbers(path)}) == []
+
+
+def test_results_of_queries_are_fetched_whole() -> None:
+    """A result that is left open makes DuckDB 2 refuse the next table of arrays: of one row too, all is fetched."""
+    sources = (path for path in product(".py") if path.relative_to(ROOT).parts[0] in ("forensics", "rules"))
+    kept_open = [path for path in sources if re.search(r"\.fetch(?:one|many)\(", path.read_text(encoding="utf-8"))]
+    assert kept_open == []

@@ -28,4 +28,4 @@ def devices_in_order(connection: DuckDBPyConnection) -> dict[Place, int]:
     rows = connection.execute(_GPUS).fetchall()
     numbers: dict[Place, int] = {(host, _FUNCTION.sub("", pci)): index for host, pci, index in rows}
     is_whole = bool(rows) and stated_world_sizes(connection) == {len(numbers)} and {*numbers.values()} == {*range(len(numbers))}
-    return numbers if is_whole and connection.execute(_ELSEWHERE).fetchone() == (0,) else {}
+    return numbers if is_whole and connection.execute(_ELSEWHERE).fetchall() == [(0,)] else {}

@@ -98,7 +98,7 @@ def lost_connections(connection: DuckDBPyConnection, hosts: Mapping[int, str | N
         return ()
     addresses = dict(connection.execute(_ADDRESSES).fetchall())
     found = []
-    for kind, rank, host, subject, text, source in connection.execute(_LOSSES).fetchmany(_MOST):
+    for kind, rank, host, subject, text, source in connection.execute(f"{_LOSSES} LIMIT {_MOST}").fetchall():
         reporter = host or hosts.get(rank)
         completion = _COMPLETION.search(subject) if kind == "completion_error" else None
         named = _PORT.sub("", name) if (name := completion["peer"] if completion else subject).count(":") == 1 else name
@@ -114,7 +114,7 @@ def nic_faults(connection: DuckDBPyConnection, hosts: Mapping[int, str | None]) 
     if not has_rows(connection, "log_events", ("nic_event",)):
         return ()
     found = []
-    for rank, host, subject, text, source in connection.execute(_NIC_FAULTS).fetchmany(_MOST):
+    for rank, host, subject, text, source in connection.execute(f"{_NIC_FAULTS} LIMIT {_MOST}").fetchall():
         own, said = host or hosts.get(rank), _FAULT.match(subject)
         if own and said:
             found.append(NicFault(short(own), rank, said["nic"], text, source))
@@ -127,7 +127,7 @@ def links_lost(connection: DuckDBPyConnection) -> tuple[NicFault, ...]:
         return ()
     first, last = connection.execute(_AT).fetchall()[0]
     found: dict[tuple[str, str], NicFault] = {}
-    for host, nic, kind, text, source, time_ns, is_last in connection.execute(_LINKS, [VIRTUAL]).fetchmany(_MOST):
+    for host, nic, kind, text, source, time_ns, is_last in connection.execute(f"{_LINKS} LIMIT {_MOST}", [VIRTUAL]).fetchall():
         at = _moment(text, last) if time_ns is None else time_ns
         is_near = None if at is None or first is None else first - _ZONES_NS <= at <= last + _ZONES_NS
         if kind == "link_down" and (is_last if is_near is None else is_near):

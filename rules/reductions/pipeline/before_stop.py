@@ -34,7 +34,7 @@ def late_before_stop(calls: Calls, liveness: Liveness, graph: WaitGraph, layout:
     """
     if liveness.motion is not Motion.STALLED or not has_rows(calls.connection, "operations"):
         return LateBeforeStop(())
-    if not calls.connection.execute(_TIMED).fetchone():
+    if not calls.connection.execute(_TIMED).fetchall():
         return LateBeforeStop(())
     held = {rank for root in graph.roots for rank in root.ranks}
     equals = layout.along(Axis.TENSOR)

@@ -52,8 +52,8 @@ def settled(
         return Settled(held, frozenset())
     # Several of different hosts that are behind at once are on their way. Dumps of what is active only are asked for when a job
     # stands, and leave nothing to compare with: there it counts that all others came to rest.
-    history = calls.connection.execute(_HISTORY).fetchone()
-    return Settled(held and history is None and _at_rest(groups, behind), frozenset(behind))
+    history = calls.connection.execute(_HISTORY).fetchall()
+    return Settled(held and not history and _at_rest(groups, behind), frozenset(behind))
 
 
 def _passes(root: Root, groups: Communicators, seen: set[int]) -> bool:
