@@ -31,7 +31,7 @@ _TIMER = re.compile(r"Timeout \((?:(\d{1,5}):)?(\d{1,2}):(\d\d)(?:\.\d{1,6})?\)!
 _PEER = re.compile(r" +(?:dst|src): (\d{1,7})")
 FIRST_THREAD = "gdb 1"
 # What gdb prints of the one thread that it is at, to which no header belongs.
-INNERMOST = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?\S")
+_INNERMOST = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?\S")
 # What `py-bt` of CPython's extension for gdb prints above the Python frames of the thread that it is at.
 OF_PYTHON = "Traceback (most recent call first):"
 ALONE = "gdb alone"
@@ -200,9 +200,14 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
         yield last
 
 
+def begins_alone(line: str) -> bool:
+    """Whether what gdb prints of the one thread that it is at begins here: native frames, or those of Python."""
+    return _INNERMOST.match(line) is not None or line.strip() == OF_PYTHON
+
+
 def _alone(line: str, number: int, pid: int | None, before: Thread | None) -> Thread | None:
     """The thread whose frames begin here without a header, where no thread of the text has one."""
-    begins = (before is None or before.handle == ALONE) and (INNERMOST.match(line) or line.strip() == OF_PYTHON)
+    begins = (before is None or before.handle == ALONE) and begins_alone(line)
     return Thread(number, None, None, None, pid, ALONE) if begins else None
 
 

@@ -17,7 +17,7 @@ from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest._shared.stack_headings import Heading, heading_of, host_before, is_rule
 from forensics.ingest._shared.stack_rows import stack_batches
-from forensics.ingest._shared.stack_text import INNERMOST, OF_PYTHON, PROCESS, Reading, Thread, header, timer_in
+from forensics.ingest._shared.stack_text import OF_PYTHON, PROCESS, Reading, Thread, begins_alone, header, timer_in
 from forensics.ingest.interface import Ingester, Item, Problem
 
 Writer = tuple[int | None, tuple[tuple[str, str], ...]]
@@ -48,7 +48,7 @@ def sniff(head: bytes, path: str) -> int:
         return 0
     written = (_plain(line) for line in head.decode("utf-8", "replace").splitlines())
     lines = [line for line in written if line.strip() and not _is_about_the_dump(line)]
-    headers = sum(header(line, 0, None) is not None or _begins_alone(line) for line in lines)
+    headers = sum(header(line, 0, None) is not None or begins_alone(line) for line in lines)
     frames = sum(frame(line) is not None for line in lines)
     dated = sum(_is_dated(line) for line in lines)
     # Below a frame gdb prints the line of its source, above all frames the built-in function that they are in.
@@ -72,10 +72,6 @@ def _is_about_the_dump(line: str) -> bool:
         or line.startswith(_OF_GDB)
         or timer_in(line) is not None
     )
-
-
-def _begins_alone(line: str) -> bool:
-    return INNERMOST.match(line) is not None or line.strip() == OF_PYTHON
 
 
 def _is_dated(line: str) -> bool:
