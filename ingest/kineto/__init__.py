@@ -15,7 +15,7 @@ from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.content import from_first_character
 from forensics.ingest._shared.device_work import DeviceWork, Intervals
 from forensics.ingest._shared.stage_names import problem
-from forensics.ingest._shared.trace_steps import OPTIMIZER, Mark, Marks, batches, steps_of
+from forensics.ingest._shared.trace_steps import OPTIMIZER, Mark, Marks, batches
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 from forensics.ingest.kineto import columns as trace
 from forensics.ingest.kineto.calls import COLLECTIVE, OnDevice, collective_batches, on_device, unknown_kernels
@@ -66,8 +66,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield Problem(f"no communication was recognised among the kernels of this rank of several, e.g. {', '.join(unknown)}")
         yield from config_batches({UNRECOGNISED: unknown})
     yield from batches(marks)
-    steps, _ = steps_of(marks)
-    yield from host_work(columns, head, steps[0][1].thread if steps else None)
+    yield from host_work(columns, head, marks)
     yield from collective_batches(columns, work, head)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from forensics.ingest._shared.config import config_batches
 from forensics.ingest._shared.device_work import Integers
+from forensics.ingest._shared.trace_steps import Marks, steps_of
 from forensics.ingest.interface import Batch
 from forensics.ingest.kineto import columns as trace
 from forensics.ingest.kineto.columns import TraceColumns
@@ -20,12 +21,16 @@ _CALLS = "c10d::"
 _CLOSE_NS = 200_000
 
 
-def host_work(columns: TraceColumns, head: TraceHead, thread: str | None) -> Iterator[Batch]:
+def host_work(columns: TraceColumns, head: TraceHead, marks: Marks) -> Iterator[Batch]:
     """Spans of category `computation`, of gradients and of other operators; none where the trace has devices, or no steps.
 
     An operator within which a call of a process group was made may wait in it: only what it consists of counts.
     """
-    if thread is None or thread not in columns.track_texts or not (columns.kinds == trace.OPERATOR).any():
+    if not (columns.kinds == trace.OPERATOR).any():
+        return
+    steps, _ = steps_of(marks)
+    thread = steps[0][1].thread if steps else None
+    if thread is None or thread not in columns.track_texts:
         return
     rows = columns.rows(trace.OPERATOR, trace.GRADIENT, trace.UPDATE)
     rows = rows[columns.tracks[rows] == columns.track_texts.index(thread)]

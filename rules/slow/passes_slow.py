@@ -16,8 +16,8 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 3
-_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
 _BY_ENDS = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late, and this is their mean"
+_LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
 
 
 def _evaluate(slow: SlowStages, roster: Roster, cpu: HostCpu, hardware: Hardware, graph: WaitGraph) -> Iterator[Finding]:
