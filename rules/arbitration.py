@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from forensics.model import (
     Symptom,
 )
 from forensics.rules.admission import Progress, is_still, withheld
-from forensics.rules.explain import Hypothesis, Observed, by_cause, faults, hypothesis, less_specific
+from forensics.rules.explain import Hypothesis, Observed, agree, by_cause, faults, hypothesis, less_specific, less_telling
 from forensics.rules.facts.symptoms import Findings, Symptoms
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -53,7 +54,7 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
     late = {rank for finding in roots if finding.anomaly is Anomaly.FAIL_SLOW for rank in finding.ranks}
     reasons = _apart(roots, [withheld(progress, finding, observed, late) for finding in roots])
     admitted = [finding for finding, reason in zip(roots, reasons, strict=True) if reason is None]
-    merged = _merge_same_cause(_merge_peers(progress.graph, admitted))
+    merged = _merge_agreeing(_merge_peers(progress.graph, admitted))
     ranked = [
         _absorbed(_narrowed(by_cause(fault)))
         for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
@@ -175,23 +176,20 @@ def _joined(first: Finding, second: Finding) -> Finding:
     )
 
 
-def _merge_same_cause(findings: Iterable[Finding]) -> list[Explained]:
-    """Findings of different rules that agree on ranks and cause become one, with all rules named.
+def _merge_agreeing(findings: Iterable[Finding]) -> list[Explained]:
+    """Findings of different rules that one fault of the same ranks explains become one, with all rules named.
 
-    That ranks are slow, and not by what, is agreed with by each finding that shows the cause.
+    Its cause is that of what says why, unless something was read against that alone.
     """
-    merged: dict[tuple[object, ...], Explained] = {}
-    stated: dict[tuple[object, ...], Cause] = {}
-    ordered = sorted(findings, key=_merge_order)
-    for finding in ordered:
-        if finding.cause is not Cause.UNKNOWN:
-            stated.setdefault((finding.ranks, finding.members, finding.anomaly), finding.cause)
-    for finding in sorted(ordered, key=lambda each: each.cause is Cause.UNKNOWN):
-        slow = finding.ranks and finding.anomaly is Anomaly.FAIL_SLOW and finding.cause is Cause.UNKNOWN
-        cause = stated.get((finding.ranks, finding.members, finding.anomaly), finding.cause) if slow else finding.cause
-        key = (finding.ranks, cause)
-        merged[key] = _both(*merged[key], finding) if key in merged else (finding, (finding.rule,))
-    return list(merged.values())
+    merged: dict[tuple[int, ...], list[Explained]] = defaultdict(list)
+    for finding in sorted(findings, key=lambda each: (*less_telling(each), *_merge_order(each))):
+        held = merged[finding.ranks]
+        place = next((place for place, (best, _) in enumerate(held) if agree(best, finding)), None)
+        if place is None:
+            held.append((finding, (finding.rule,)))
+        else:
+            held[place] = _both(*held[place], finding)
+    return [each for held in merged.values() for each in held]
 
 
 def _both(best: Finding, rules: tuple[str, ...], finding: Finding) -> Explained:

@@ -21,6 +21,9 @@ _BELIEFS = tuple(Belief)
 # What a cause says beyond that a rank, or its host, is to blame.
 _NOTHING = frozenset({Cause.UNKNOWN, Cause.OTHER})
 _GENERAL = frozenset({Cause.HOST_STALL, Cause.DEADLOCK})
+# Where a rank is late, and not why; what its transfers take is no part of that.
+_PLACES = frozenset({Cause.HOST_STALL, Cause.COMPUTE_SLOW})
+_OF_TRANSFERS = frozenset({Cause.NETWORK_SLOW, Cause.NETWORK_CONGESTION, Cause.NIC_OR_PCIE_SLOW, Cause.PROXY_DELAY})
 
 Atom = tuple[int, int]
 """One symptom of one rank: the symptom's place in `Symptoms.found`, and the rank."""
@@ -44,7 +47,7 @@ class Hypothesis:
     @property
     def contradictions(self) -> tuple[str, ...]:
         """Statements against it that were read somewhere; a doubt without a source contradicts nothing."""
-        return tuple(item.statement for item in self.finding.evidence if not item.supports and item.source)
+        return contradictions(self.finding)
 
     @property
     def restates(self) -> bool:
@@ -90,6 +93,31 @@ def specificity(finding: Finding) -> tuple[bool, int, int, int]:
 def less_specific(finding: Finding) -> tuple[int, ...]:
     """Sorts the more specific finding first."""
     return tuple(-value for value in specificity(finding))
+
+
+def agree(one: Finding, other: Finding) -> bool:
+    """Whether one fault of the same ranks is behind both: of what slows them, one says at most where they are late, not why."""
+    if one.cause is other.cause:
+        return one.ranks == other.ranks
+    if not one.ranks or one.anomaly is not Anomaly.FAIL_SLOW or _whom(one) != _whom(other):
+        return False
+    causes = {one.cause, other.cause}
+    return bool(causes & _NOTHING or (causes & _PLACES and causes.isdisjoint(_OF_TRANSFERS)))
+
+
+def less_telling(finding: Finding) -> tuple[int, ...]:
+    """Sorts what says why its ranks are slow before what says where, and behind it what was read against, or says nothing."""
+    vague = 2 if finding.cause in _NOTHING else 1 if finding.cause in _PLACES else 0
+    return vague // 2, len(contradictions(finding)), vague
+
+
+def contradictions(finding: Finding) -> tuple[str, ...]:
+    """Statements against it that were read somewhere; a doubt without a source contradicts nothing."""
+    return tuple(item.statement for item in finding.evidence if not item.supports and item.source)
+
+
+def _whom(finding: Finding) -> tuple[object, ...]:
+    return finding.ranks, finding.members, finding.anomaly, finding.of_past
 
 
 @dataclass(frozen=True, slots=True)

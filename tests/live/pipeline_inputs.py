@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +50,11 @@ def accept_ranks(listener: socket.socket, odd: Pass | None, seconds: float | Non
 
 
 def answer_rank(connection: socket.socket, odd: Pass | None, seconds: float | None, lasts: bool) -> None:
+    """Until the rank leaves: a job that was killed resets its connection, or ends within a request."""
     kept: dict[int, list[bytes]] = {}
     before = None
-    with connection:
-        while header := connection.recv(HEADER.size, socket.MSG_WAITALL):
+    with connection, suppress(ConnectionError):
+        while len(header := connection.recv(HEADER.size, socket.MSG_WAITALL)) == HEADER.size:
             letter, rank, step, microbatch, size = HEADER.unpack(header)
             content = connection.recv(size, socket.MSG_WAITALL) if letter == b"P" else kept[microbatch].pop()
             if letter == b"P":
