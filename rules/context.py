@@ -11,6 +11,7 @@ from forensics.case.database import rows_of
 from forensics.model import CoverageRow, Evidence, GroupRow, Outcome, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.calls.unread import unread
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
@@ -37,9 +38,6 @@ _QUOTED = "SELECT 1 FROM log_events WHERE kind IN ('xid', 'oom_kill', 'hung_task
 _STEPS = {"stage_vectors": "stages", "kineto": "traces", "nsight": "traces"}
 """Readers of files that tell what the steps of a rank took, and what these are called."""
 _OF_STEPS = "SELECT parser, rank FROM sources WHERE rank IS NOT NULL AND rows > 0 AND parser IN (SELECT unnest(?))"
-_UNREAD = """
-SELECT sum(CAST(nullif(regexp_extract(value, 'unread=([0-9]{1,12})', 1), '') AS BIGINT)) FROM job_config
-WHERE starts_with(key, 'shim.records.')"""
 _MOST_EVENTS = 12
 _MOST_WAITS = 3
 _MOST_WARNINGS = 1000
@@ -213,7 +211,6 @@ def not_checked(
     seen = {kind for (kind,) in rows_of(connection, "coverage", "SELECT DISTINCT kind FROM coverage")}
     if ras:
         seen.add("nccl.ras")
-    ((unread,),) = connection.execute(_UNREAD).fetchall() if shim else [(None,)]
     read = connection.execute("SELECT DISTINCT kind FROM sources WHERE status IN ('ok', 'partial')").fetchall()
     seen |= {_BY_SOURCE[kind] for (kind,) in read if kind in _BY_SOURCE}
     quoted = connection.execute(_QUOTED).fetchall()
@@ -228,9 +225,8 @@ def not_checked(
         "Flight Recorder: not collected": calls.from_shim or not recorded,
         "inside collectives (chunks, flows): shim logs without NCCL profiler data, operations only": bool(shim and not chunks),
         f"critical path of the slow steps: {slow.reason}": bool(slow.reason and not slow.found),
-        f"shim logs before the onset: {unread} records not read; --full reads them": bool(unread),
     }
-    return (*dict.fromkeys(failed), *never, *(text for text, lacks in missing.items() if lacks))
+    return (*dict.fromkeys(failed), *never, *(text for text, lacks in missing.items() if lacks), *unread(connection).values())
 
 
 def warnings(connection: DuckDBPyConnection) -> tuple[Evidence, ...]:

@@ -16,7 +16,7 @@ from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
 from forensics.case.launcher_folders import process_of
-from forensics.case.log_windows import Judge, ends_only, sampled_logs
+from forensics.case.log_windows import Judge, large_histories
 from forensics.case.named_times import clock
 from forensics.case.owners import NO_RANK
 from forensics.case.reading import Reading
@@ -50,7 +50,7 @@ def open_case(
     """The case of the given bundles, directories or files, in memory or in the new file `case_file`.
 
     `names` are those of files that have none of their own. `scheduler` is the address of a Dask cluster whose workers read.
-    With a `judge` large logs of the collector are read as far back as some of them show to matter.
+    With a `judge` large histories of ranks are read as far back as some of them show to matter.
     A single case file (DuckDB) is copied into memory as it is. Raises ForensicsError for input that cannot be used at all.
     """
     if any(is_case_file(path) for path in paths):
@@ -60,9 +60,8 @@ def open_case(
     bundle = open_bundle(paths, names)
     if bundle.kind == "files":
         bundle = replace(bundle, artefacts=tuple(with_sections(bundle.artefacts)))
-    if judge is not None and (sample := sampled_logs(bundle.artefacts)):
-        newest_ns = _judged(replace(bundle, artefacts=sample), judge)
-        bundle = replace(bundle, artefacts=ends_only(bundle.artefacts, newest_ns))
+    if judge is not None:
+        bundle = _ends_only(bundle, judge)
     connection = _filled(bundle, case_file, progress, scheduler)
     _refuse_what_is_no_evidence(connection, [names.get(path, str(path)) for path in paths])
     admit(connection)
@@ -79,8 +78,16 @@ def _filled(bundle: Bundle, case_file: Path | None, progress: Progress | None, s
     return connection
 
 
+def _ends_only(bundle: Bundle, judge: Judge) -> Bundle:
+    """The bundle, of its large histories only the ends where they suffice."""
+    artefacts = bundle.artefacts
+    for histories in large_histories(artefacts):
+        artefacts = histories.ends(artefacts, _judged(replace(bundle, artefacts=histories.sample), judge))
+    return replace(bundle, artefacts=artefacts)
+
+
 def _judged(sample: Bundle, judge: Judge) -> int | None:
-    """What the logs of some ranks say; their case is closed before processes are started that read the others."""
+    """What the histories of some ranks say; their case is closed before processes are started that read the others."""
     connection = _filled(sample, None, None, None)
     try:
         admit(connection)

@@ -15,6 +15,8 @@ from forensics.cli.terminal import colours, columns, write
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from duckdb import DuckDBPyConnection
 
     from forensics.model import Verdict
@@ -63,6 +65,17 @@ class Extent(NamedTuple):
     quiet: bool
 
 
+class _Asked(NamedTuple):
+    """What a diagnosis is made from; `is_whole`: nothing of the evidence is left out."""
+
+    paths: Sequence[Path]
+    names: Mapping[Path, str]
+    case: Path | None
+    overrides: Overrides
+    config: Path | None
+    is_whole: bool
+
+
 def diagnose(
     paths: Evidence,
     form: Annotated[
@@ -90,7 +103,7 @@ def diagnose(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the three lines of the verdict only.")] = False,
     limit: budget.Text = "",
     full: Annotated[
-        bool, typer.Option("--full", help="Read all of large shim logs; of a job that halted their end is read else.")
+        bool, typer.Option("--full", help="Read all of large logs and dumps; of a job that halted their end is read else.")
     ] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10: culprit named, 11: suspects only, 12: no hang seen.")
@@ -100,20 +113,18 @@ def diagnose(
 
     Example: forensics diagnose bundle.tar --format markdown -o ticket.md, or kubectl logs POD | forensics diagnose -
     """
-    from forensics.case.build import open_case
     from forensics.report.record import record
     from forensics.rules.engine import read_thresholds
-    from forensics.rules.history import history_needed
 
     if max_bytes is not None and form is not Format.MARKDOWN:
         raise ForensicsError(f"--max-bytes is for --format markdown; {form} is not cut", ExitCode.USAGE)
     overrides = read_thresholds(thresholds) if thresholds else {}
     with budget.allowed(limit):
-        with inputs.with_standard_input(paths) as (found, names), reading() as progress:
+        with inputs.with_standard_input(paths) as (found, names):
             # A case that is kept holds everything.
-            judge = None if full or case is not None else partial(history_needed, overrides=overrides)
-            connection = open_case(found, case, progress, names, judge=judge)
-        verdict = _verdict(connection, overrides, config, baseline)
+            asked = _Asked(found, names, case, overrides, config, is_whole=full or case is not None)
+            connection, verdict = _diagnosed(asked)
+        verdict = verdict if baseline is None else _against(connection, verdict, baseline)
     record(connection, verdict)
     shows_rates = form is Format.HTML or (form is Format.TEXT and not quiet)
     curves = _curves(connection, verdict, form is Format.HTML) if shows_rates else None
@@ -123,14 +134,23 @@ def diagnose(
     raise typer.Exit(_code(verdict, exit_code))
 
 
-def _verdict(connection: DuckDBPyConnection, overrides: Overrides, config: Path | None, baseline: Path | None) -> Verdict:
+def _diagnosed(asked: _Asked) -> tuple[DuckDBPyConnection, Verdict]:
+    """The case and its verdict: by the ends of large histories where they suffice, else by all of them."""
+    from forensics.case.build import open_case
     from forensics.case.configuration import add_configuration
     from forensics.rules.diagnosis import diagnose as decide
+    from forensics.rules.history import history_needed, is_enough
 
-    if config is not None:
-        add_configuration(connection, config)
-    verdict = decide(connection, overrides)
-    return verdict if baseline is None else _against(connection, verdict, baseline)
+    judge = None if asked.is_whole else partial(history_needed, overrides=asked.overrides)
+    with reading() as progress:
+        connection = open_case(asked.paths, asked.case, progress, asked.names, judge=judge)
+    if asked.config is not None:
+        add_configuration(connection, asked.config)
+    verdict = decide(connection, asked.overrides)
+    if asked.is_whole or is_enough(connection, verdict):
+        return connection, verdict
+    connection.close()
+    return _diagnosed(asked._replace(is_whole=True))
 
 
 def _against(connection: DuckDBPyConnection, verdict: Verdict, baseline: Path) -> Verdict:

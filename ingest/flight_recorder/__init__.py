@@ -15,7 +15,8 @@ from forensics.ingest._shared.frames import FrameTable
 from forensics.ingest._shared.packed import constant, number_column
 from forensics.ingest._shared.values import text
 from forensics.ingest._shared.weights import Allowed, Weights, allowed, too_heavy
-from forensics.ingest.flight_recorder.columns import operation_columns, process_groups
+from forensics.ingest.flight_recorder.calls import calls_of
+from forensics.ingest.flight_recorder.columns import operation_columns
 from forensics.ingest.flight_recorder.document import read_dump, version_problems
 from forensics.ingest.flight_recorder.entries import Entries, read_entries
 from forensics.ingest.flight_recorder.groups import group_columns
@@ -50,14 +51,15 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     with open_dump(content) as native:
         if native is not None:
             yield from version_problems(native.values)
-            yield from _facts(native.entries, range(native.entries.count), native.values, artefact)
+            yield from _facts(native.entries, range(native.entries.count), native.values, artefact, is_whole=True)
             return
     dump = read_dump(content)
     yield from dump.problems
     limits = allowed(len(content)) if content[:1] == b"\x80" else None
     kept = _without_open_call(dump.entries) if dump.problems else dump.entries
     entries = read_entries(kept, limits)
-    yield from _facts(entries, dump.numbers[: len(kept)], _light(dump.values, limits, entries.heavy), artefact)
+    values = _light(dump.values, limits, entries.heavy)
+    yield from _facts(entries, dump.numbers[: len(kept)], values, artefact, is_whole=not dump.problems)
 
 
 def _without_open_call(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,14 +79,28 @@ def _light(values: Mapping[str, Any], limits: Allowed | None, heavy: list[str]) 
     return {key: None if key in heavy else value for key, value in found.items()}
 
 
-def _facts(entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], artefact: Artefact) -> Iterator[Item]:
+def _unread(count: int) -> Iterator[Batch]:
+    """What was left out because only the end of the history was asked for."""
+    if count:
+        reason = f"{count} older calls not read; --full reads them"
+        row = {"scope": "rank", "kind": "recorder_history", "status": "partial", "reason": reason}
+        yield Batch("coverage", {name: [value] for name, value in row.items()})
+
+
+def _facts(
+    entries: Entries, numbers: Sequence[int], values: Mapping[str, Any], artefact: Artefact, *, is_whole: bool
+) -> Iterator[Item]:
     """The rows of a dump: `numbers` are those of the entries in the artefact; it implies a rank where nothing states one."""
-    groups = process_groups(entries)
+    calls = calls_of(entries)
+    groups = calls.groups
     if entries.count:
+        begin = calls.begin(artefact.newest_ns) if is_whole and artefact.newest_ns is not None else 0
+        yield from _unread(begin)
         frames = FrameTable()
-        columns = operation_columns(entries, groups, frames)
-        locators = number_column(np.array(numbers, dtype=np.int64), np.zeros(entries.count, dtype=np.bool_))
-        own = {"locator": locators, "snapshot": constant(artefact.sample or 0, "INTEGER", entries.count)}
+        kept = entries.since(begin)
+        columns = operation_columns(kept, calls.since(begin), frames)
+        locators = number_column(np.array(numbers[begin:], dtype=np.int64), np.zeros(kept.count, dtype=np.bool_))
+        own = {"locator": locators, "snapshot": constant(artefact.sample or 0, "INTEGER", kept.count)}
         yield Batch("operations", {**columns, **own})
         yield from frames.batches()
     yield from map(too_heavy, dict.fromkeys(entries.heavy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, prod
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -45,6 +45,10 @@ class Numbers:
         """The same numbers, known only where the condition holds too."""
         return Numbers(self.data, self.known & condition)
 
+    def since(self, place: int) -> Numbers:
+        """Those from a place on."""
+        return Numbers(self.data[place:], self.known[place:])
+
     def packed(self) -> Packed:
         """As a column of a table."""
         return number_column(self.data, ~self.known)
@@ -67,6 +71,10 @@ class Coded(Generic[V]):
     def mapped(self, read: Callable[[V], T]) -> Coded[T]:
         """Each distinct value replaced by what is read from it."""
         return Coded(self.codes, [read(value) for value in self.values])
+
+    def since(self, place: int) -> Coded[V]:
+        """Those from a place on."""
+        return Coded(self.codes[place:], self.values)
 
     def texts(self: Coded[str | None]) -> Packed:
         """As a column of texts."""
@@ -104,6 +112,9 @@ class Entries(Protocol):
 
     def coded(self, key: str, read: Read[T]) -> Coded[T]:
         """What `read` makes of each distinct value, of None where an entry lacks the key. `read` must be pure."""
+
+    def since(self, place: int) -> Entries:
+        """Those from a place on."""
 
     @property
     def heavy(self) -> list[str]:
@@ -148,6 +159,10 @@ class ListedEntries:
             if code == len(first):
                 first.append(value)
         return Coded(codes, self._read(key, first, read))
+
+    def since(self, place: int) -> ListedEntries:
+        """Those from a place on."""
+        return replace(self, count=self.count - place, columns={key: each[place:] for key, each in self.columns.items()})
 
     def _read(self, key: str, values: Sequence[Any], read: Read[T]) -> list[T]:
         if self.allowed is None:

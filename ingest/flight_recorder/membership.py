@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from forensics.ingest.flight_recorder.columns import Group, parsed_name
+from forensics.ingest.flight_recorder.calls import Group, parsed_name
 from forensics.ingest.flight_recorder.entries import Coded, Entries, combined
 
 _TRANSFERS = ("send", "recv")

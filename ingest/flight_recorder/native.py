@@ -10,7 +10,7 @@ import ctypes
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -113,6 +113,11 @@ class NativeEntries:
         kinds, codes = dense(places * _TAGS + tags, len(distinct) * _TAGS)
         pairs = zip((kinds % _TAGS).tolist(), distinct[kinds // _TAGS].tolist(), strict=True)
         return Coded(codes, self._read_all(key, read, list(pairs)))
+
+    def since(self, place: int) -> NativeEntries:
+        """Those from a place on."""
+        columns = {key: _Column(tags[place:], values[place:]) for key, (tags, values) in self.columns.items()}
+        return replace(self, count=self.count - place, columns=columns)
 
     def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
         def read_pair(pair: tuple[int, int]) -> T:

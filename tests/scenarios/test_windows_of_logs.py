@@ -1,4 +1,4 @@
-"""Large jobs that halt, judged by the end of their shim logs: the verdict is that of the whole logs."""
+"""Large jobs that halt, judged by the end of their shim logs or of their dumps: the verdict is that of the whole ones."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ def accused(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(each[key] for key in ("ranks", "cause", "stage", "confidence")) for each in verdict["suspects"]]
 
 
+@pytest.mark.parametrize("source", ["shim", "flight_recorder"])
 @pytest.mark.parametrize("fault", ["host-hang@random/backward", "nic-down", "process-stopped"])
-def test_of_a_job_that_halted_the_end_of_each_log_is_enough(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_of_a_job_that_halted_the_end_of_each_history_is_enough(
+    fault: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_windows, "LEAST_LOGS", 1)
+    monkeypatch.setattr(log_windows, "LEAST_FILES", 1)
     monkeypatch.setattr(log_windows, "LEAST_BYTES", 1)
     made = simulate(DENSE, [parse(fault)], 3, iterations=60, onset=54, after_s=45.0)
     path = tmp_path / "bundle.tar"
-    bundle.write(made, bundle.options_of(made), losses.Losses(sources=frozenset({"shim"})), path)
+    bundle.write(made, bundle.options_of(made), losses.Losses(sources=frozenset({source})), path)
     (whole, all_calls), (end, calls) = judged(path, full=True), judged(path, full=False)
     assert calls < 0.8 * all_calls
     assert all(whole[key] == end[key] for key in STATED)
