@@ -19,6 +19,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.logs.aborts import device_error, heap_error
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.logs.failures import may_be_the_program
 from forensics.rules.reductions.logs.log_evidence import Logged
@@ -95,7 +96,7 @@ def _finding(
 ) -> Finding:
     own = _own_exception(logs, facts.rank)
     failure = logged.failures.own.get(facts.rank)
-    of_gpu = failure.of_gpu if failure is not None else _by_device(logged, facts) is not None
+    of_gpu = failure.of_gpu if failure is not None else device_error(logged, facts) is not None
     cause = Cause.GPU_FAULT if of_gpu else _cause(facts, own)
     waits = graph.waiting_for(facts.rank)
     place = raised_at(logs.by_rank.get(facts.rank, ())) if own and own.kind == "exception" else None
@@ -135,14 +136,6 @@ def _lost_node(graph: WaitGraph, text: EvidenceText, end: Exit, ranks: tuple[int
     )
 
 
-def _by_device(logged: Logged, facts: RankFacts) -> Evidence | None:
-    """The error of its device, by the driver; or that by which some process aborted, for the one rank that did."""
-    if facts.pid is not None and facts.pid in logged.failures.devices:
-        return logged.failures.devices[facts.pid]
-    alone = [end.rank for end in logged.exits if end.code == -signal.SIGABRT] == [facts.rank]
-    return logged.failures.of_device if alone else None
-
-
 def _cause(facts: RankFacts, own: LogEvent | None) -> Cause:
     if own is not None and own.kind == "size_mismatch":
         return Cause.SHAPE_MISMATCH
@@ -159,13 +152,15 @@ def _is_known(facts: RankFacts) -> bool:
 
 
 def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidence:
-    by_device, seen = _by_device(logged, facts), _seen_by_launcher(logged, facts)
-    unexplained = facts.rank not in logged.failures.own and (facts.exit_signal is None or (facts.aborted and not by_device))
+    by_device, seen = device_error(logged, facts), _seen_by_launcher(logged, facts)
+    corrupted = heap_error(logged, facts)
+    is_abort = facts.aborted and not (by_device or corrupted)
+    unexplained = facts.rank not in logged.failures.own and (facts.exit_signal is None or is_abort)
     if unexplained and seen:
         return Confidence.SUSPECT  # of watchdogs that all give up one is the first to abort
     if facts.exit_signal is None and seen and not (seen.first or seen.time or seen.pid):
         return Confidence.LIKELY  # what stands alone was not seen to be the first: others may raise the same
-    if by_device and may_be_the_program(by_device):
+    if corrupted or (by_device and may_be_the_program(by_device)):
         return Confidence.LIKELY
     tables = {end.table for end in logged.exits if end.first and end.rank != facts.rank}
     if (seen and seen.table in tables) or any(end.rank == facts.rank and end.is_local for end in logged.exits):
@@ -190,10 +185,12 @@ def _evidence(
     raised = (Evidence(f"its log ends with {own.text}{where}", own.source),) if own else ()
     # What it raised shows more than the code that it then ended with.
     yield from (*raised, ended) if facts.exit_code else (ended, *raised)
-    if by_device := _by_device(logged, facts):
+    if by_device := device_error(logged, facts):
         yield by_device
         if may_be_the_program(by_device):
             yield Evidence("a kernel of the program itself causes this error as well", None, supports=False)
+    if corrupted := heap_error(logged, facts):
+        yield corrupted
     first = next((end for end in logged.exits if end.rank == facts.rank and end.first), None)
     if first:
         yield Evidence(f"its launcher saw rank {facts.rank} fail first of its node", first.source)

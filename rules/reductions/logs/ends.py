@@ -109,11 +109,8 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
         ranked += local[:1]
     if not ranked and not local and not elastic:
         ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said]) or _out_of_memory(connection)
-        ranked += (
-            _unlisted([(str(subject), source) for _, subject, source, _ in said], world)
-            if failed_steps == 1 and not ranked
-            else ()
-        )
+        listed = [(str(subject), source) for _, subject, source, _ in said]
+        ranked += _unlisted(listed, world) if failed_steps == 1 and not ranked else ()
     found: dict[int, Exit] = {}
     for end in ranked:
         if end.rank not in found or (end.first, end.by_mpi) > (found[end.rank].first, found[end.rank].by_mpi):
@@ -142,18 +139,20 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
 
 
 def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> list[Exit]:
-    """The one task that srun saw end, or the only one that was killed, of several on its host.
+    """The one task that srun saw end, or the only one that was killed, of several on its host, and none other like it.
 
     One task on a host may be a launcher, or the job's script; `all_ends` name the others, also those that were ended with it.
     """
-    named = {(tasks["host"], tasks["tasks"]) for subject in all_ends if (tasks := _TASKS.match(subject))}
+    listed = [(tasks, subject[tasks.end() :]) for subject in all_ends if (tasks := _TASKS.match(subject))]
+    named = {(tasks["host"], tasks["tasks"]) for tasks, _ in listed}
+    alike = {how for tasks, how in listed if not tasks["tasks"].isdecimal()}
     found = []
     for _, subject, source in rows:
         task = _TASK.match(subject)
         if task and not any(host == task["host"] and tasks != task["task"] for host, tasks in named):
             continue
         code = _code(task["how"]) if task else None
-        if task and code is not None and code not in ENDED_BY_LAUNCHER:
+        if task and code is not None and code not in ENDED_BY_LAUNCHER and task["how"] not in alike:
             memory = task["how"].startswith(_MEMORY_OF_TASK)
             found.append(
                 Exit(int(task["task"]), code, None, True, source, by_mpi=True, host=task["host"], is_for_memory=memory)
@@ -272,7 +271,7 @@ def _follows(
         return True
     if (end.rank not in failed.own and failed.is_shared) or failed.is_alike(end.rank):
         return True
-    explained = end.rank in failed.own or (failed.of_device is not None and end.first)
+    explained = end.rank in failed.own or ((failed.of_device or failed.corrupted) is not None and end.first)
     if end.code == -signal.SIGABRT and not explained and (stalled or not end.by_mpi or end.is_local):
         return True
     if end.rank in failed.following or (end.is_local and (failed.unranked_following or stalled)):

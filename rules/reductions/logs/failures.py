@@ -49,6 +49,11 @@ _OF_DEVICE = re.compile(
 """What ROCm's runtime writes before it aborts the process whose device failed; a label in front may be that of another node."""
 _OF_PROGRAM_TOO = re.compile("Memory access fault by GPU|HSA_STATUS_ERROR_")
 """Those that a kernel of the program causes as often."""
+_CORRUPTED = re.compile(
+    r"(?:free|[cm]alloc|realloc|munmap_chunk|malloc_consolidate)\(\): "
+    r"|double free or|corrupted (?:size vs|double-linked)|\*\*\* stack smashing"
+)
+"""What glibc writes before it aborts a process whose own memory does not hold together; nothing in it tells the rank."""
 _OF_ITSELF = re.compile(r": Rank (?P<rank>\d{1,7}), node [^\s,]{1,255}, device \d")
 _NUMBER = re.compile(r"\d+")
 _BARE = ("Killed", "Aborted", "Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception")
@@ -65,7 +70,8 @@ class Failures:
     `is_witnessed` is set when some other rank speaks too, or a launcher says that it ended the others: an error of one rank
     alone may be that of all, in a text that shows one. `is_shared` is set when several ranks noted errors of their own.
     `is_known` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
-    a process aborted whose rank the line does not tell, where nobody had given up before. `devices` are processes by number
+    a process aborted whose rank the line does not tell, where nobody had given up before; `corrupted` is the one line by which
+    glibc aborted one. `devices` are processes by number
     whose device the driver says failed under them.
     """
 
@@ -77,6 +83,7 @@ class Failures:
     is_witnessed: bool = False
     is_shared: bool = False
     of_device: Evidence | None = None
+    corrupted: Evidence | None = None
     is_known: bool = False
     devices: Mapping[int, Evidence] = field(default_factory=dict)
 
@@ -156,6 +163,7 @@ class _Errors:
         self._unranked = self._unranked_own = self._named = False
         self._ended: str | None = None
         self._of_device: Evidence | None = None
+        self._corrupted: list[Evidence] = []
 
     def feed(self, said: _Line) -> None:
         """Take one event."""
@@ -193,6 +201,7 @@ class _Errors:
             self._named = True
         if rank is None:
             self._of_device = self._of_device or (Evidence(text, source) if not follows and _OF_DEVICE.search(text) else None)
+            self._corrupted += [Evidence(text, source)] if not follows and _CORRUPTED.match(subject or "") else []
             self._unranked = self._unranked or (follows and not _BY_LAUNCHER.search(text))
             self._unranked_own = self._unranked_own or not follows
             return
@@ -219,9 +228,10 @@ class _Errors:
         following |= self._checkpoints.speakers - stated.keys()
         own = stated if own.keys() <= stated.keys() else own
         only = self._unranked and not (self._unranked_own or own)
+        corrupted = self._corrupted[0] if len(self._corrupted) == 1 else None
         return Failures(
             own, frozenset(following), self._unranked, only, self._ended, named, self._caught.is_shared, self._of_device,
-            own is stated,
+            corrupted, own is stated,
         )  # fmt: skip
 
 

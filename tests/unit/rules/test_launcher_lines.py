@@ -179,6 +179,13 @@ def test_a_task_that_was_killed_among_others_on_its_host(tmp_path: Path) -> None
     assert named(pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n"))) == {5}
 
 
+@pytest.mark.parametrize("how", ["Exited with exit code 1", "Killed", "Segmentation fault (core dumped)"])
+def test_a_task_that_ended_like_many_others_is_not_named(tmp_path: Path, how: str) -> None:
+    alike = f"srun: error: n1: tasks 0-3: {how}\nsrun: error: n2: tasks 4,6-7: {how}\n"
+    assert not named(pasted(tmp_path, task(f"task 5: {how}", alike)))
+    assert named(pasted(tmp_path, task(f"task 5: {how}", alike.replace(how, "Terminated")))) == {5}
+
+
 def test_why_and_where_a_task_ended_and_that_a_code_is_not_known(tmp_path: Path) -> None:
     (first,) = pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n")).suspects
     assert (first.hosts, first.evidence[0].statement) == (

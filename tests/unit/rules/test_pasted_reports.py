@@ -175,6 +175,11 @@ Root Cause (first observed failure):
   rank      : 2 (local_rank: 2)
   exitcode  : -6 (pid: 402)
 """
+TIMEOUT_OF_ALL = "".join(
+    f"[rank{rank}]:[E1210 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds before\n"
+    for rank in range(4)
+)
 FAULT = "[default{0}]:Memory access fault by GPU node-8 (Agent handle: 0x1d) on address 0x7e. Reason: Unknown.\n"
 
 
@@ -202,6 +207,15 @@ def test_an_abort_that_a_device_explains(tmp_path: Path) -> None:
     assert named(pasted(tmp_path, ABORTED.format(FAULT.format(2)))) == {2}
     assert not named(pasted(tmp_path, ABORTED.format(""))), "most aborts are those of a watchdog"
     assert not named(pasted(tmp_path, ABORTED.format("torchrun nnodes=2\n" + FAULT.format(0)))), "of another node perhaps"
+
+
+def test_an_abort_by_glibc_is_that_of_the_one_rank_that_aborted(tmp_path: Path) -> None:
+    corrupted, timeout = "corrupted size vs. prev_size\n", TIMEOUT_OF_ALL
+    (suspect,) = pasted(tmp_path, ABORTED.format(corrupted)).suspects
+    assert (suspect.ranks, suspect.confidence) == ((2,), Confidence.LIKELY)
+    assert not named(pasted(tmp_path, ABORTED.format(2 * corrupted))), "two processes aborted"
+    assert not named(pasted(tmp_path, ABORTED.format(timeout + corrupted))), "on the way down"
+    assert not named(pasted(tmp_path, ABORTED.format("terminate called after throwing an instance of 'c10::Error'\n")))
 
 
 def test_a_witness_may_only_tell_its_progress(tmp_path: Path) -> None:
