@@ -60,12 +60,17 @@ WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORD
 """
 _LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
 _LEAST_LOGS = 3
+# A device by its number on its host, as ROCm's runtime has it; every process of the host may report the same one.
+_FAULTY_GPUS = r"""
+SELECT regexp_extract(subject, ' by GPU (node-[0-9]+)', 1), min(source) FROM logged_event
+WHERE kind = 'fatal_error' AND rank IS NULL AND subject LIKE '% by GPU node-%' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+"""
+_DIGESTS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'hang_digest' GROUP BY ALL ORDER BY ALL"
 # What each rank gave up on first.
 _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
 WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
 """
-LEAST_ALIKE = 3
 # Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are stated with their ends.
 _KILLED = """
 SELECT subject, min(source) FROM logged_event
@@ -87,6 +92,8 @@ _WHY = re.compile(r" DUE TO (?P<why>TIME LIMIT|PREEMPTION)$", re.IGNORECASE)
 def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
     """What was lost or ended, the surest first."""
     yield from _lost_nodes(connection)
+    yield from _blamed(connection)
+    yield from _faulty_gpu(connection)
     yield from _dead_workers(connection)
     yield from _dead_actor(connection)
     yield from _dead_pods(connection)
@@ -105,6 +112,22 @@ def waiting_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
 def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
     for node, source in rows_of(connection, "log_events", _NODES, kinds=("node_failed",)):
         yield f"console and kernel log of {node}, which was lost ({source}), and which ranks ran on it"
+
+
+def _blamed(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Workers that the runtime itself takes for the cause of a hang; with other modules on them they are examples only."""
+    digests = rows_of(connection, "log_events", _DIGESTS, kinds=("hang_digest",))
+    if len(digests) == 1:
+        ((workers, source),) = digests
+        yield f"the logs and devices of {workers}: Megascale calls them potential culprits of the hang ({source})"
+
+
+def _faulty_gpu(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one GPU whose fault runtimes report."""
+    gpus = rows_of(connection, "log_events", _FAULTY_GPUS, kinds=("fatal_error",))
+    if len(gpus) == 1:
+        ((gpu, source),) = gpus
+        yield f"the GPU that ROCm numbers {gpu} on its host (`rocminfo`) and the kernel log there: it failed ({source})"
 
 
 def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:

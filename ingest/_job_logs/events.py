@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs import fatal_lines, finished_lines
+from forensics.ingest._job_logs import fatal_lines, finished_lines, megascale_lines
 from forensics.ingest._job_logs.patterns import (
     FALLEN_OFF,
     MISSED_BARRIER,
@@ -150,6 +150,7 @@ PATTERNS = (
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
     *fatal_lines.PATTERNS,
     *finished_lines.PATTERNS,
+    *megascale_lines.PATTERNS,
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -219,6 +220,7 @@ PATTERNS = (
 WORDS = (
     *fatal_lines.WORDS,
     *finished_lines.WORDS,
+    *megascale_lines.WORDS,
     *(
         "Read error ",
         "Write error ",
@@ -266,14 +268,8 @@ WORDS = (
         "CANCELLED AT",
         "STEPD TERMINATED",
     ),
+    *("NVRM: Xid", "off the bus", "death signal, shutting", "SignalException", "oom_kill", "oom-kill", "ut of memory: Kill"),
     *(
-        "NVRM: Xid",
-        "off the bus",
-        "death signal, shutting",
-        "SignalException",
-        "oom_kill",
-        "oom-kill",
-        "ut of memory: Kill",
         "INFO: task ",
         "(Pdb",
         "ipdb>",

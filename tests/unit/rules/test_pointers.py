@@ -45,6 +45,11 @@ TIMEOUT = (
 )
 
 
+DIGEST = (
+    "Megascale hang detected: Timed out waiting for 4 graphs to complete at launch_id 13650. Already completed: 100.\n"
+    "E0618 04:11:09.1 1201 x.cc:512] Megascale detects a hang that is likely caused by bad TPU chips on the following hosts.\n"
+    "    Potential culprit workers: {0}\n"
+)
 PODS = (
     "NAME          READY   STATUS      RESTARTS   AGE\n"
     "fit-worker-0   1/1     Running     0          5h\n"
@@ -147,6 +152,14 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
             "the log of pod fit-worker-1, which ended (pods.txt#line=3), and which ranks ran in it",
         ),
         (
+            {"job.log": DIGEST.format("ft/3:tpu-w7")},
+            "the logs and devices of ft/3:tpu-w7: Megascale calls them potential culprits of the hang (job.log#line=3)",
+        ),
+        (
+            {"job.log": "step 4\n" + "HW Exception by GPU node-9 (Agent handle: 0x63) reason :GPU Hang\n" * 4},
+            "the GPU that ROCm numbers node-9 on its host (`rocminfo`) and the kernel log there: it failed (job.log#line=2)",
+        ),
+        (
             {"events.txt": EVICTED, **timeouts(*[9] * 8)},
             "the log of pod fit-worker-5, which was evicted (events.txt#line=3), and which ranks ran in it",
         ),
@@ -228,6 +241,8 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     ids=[
         "another call",
         "a pod",
+        "a digest",
+        "a GPU of ROCm",
         "an evicted pod",
         "a link",
         "a hot GPU",
