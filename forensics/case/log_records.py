@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 
 _DEEPEST = 3
+# structlog: what happened, and what belongs to it under names of its own.
+_EVENT, _WITH_EVENT = "event", ("step", "global_step", "iteration")
 # Names in the order in which they are asked for; nested ones are looked for in the objects of a record.
 TEXTS = (
     "log", "message", "msg", "MESSAGE", "textPayload", "@message", "line", "Line", "Message", "content", "Content", "body",
@@ -64,6 +66,7 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
     """The record, or the one that it carries as its text; None where it has no text."""
     flat = list(_objects(value, 0))
     text = _first(flat, TEXTS)
+    text = _event(value) if text is None else text
     if text is None:
         return None
     inner = parsed(text) if text[:2] == '{"' else None
@@ -83,6 +86,14 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
         if logged is None
         else replace(stated, text=logged.text, rank=logged.rank if stated.rank is None else stated.rank)
     )
+
+
+def _event(value: Mapping[str, Any]) -> str | None:
+    """The event of a record without a text, with its step behind it; a bare name beside other fields may be anything."""
+    event = value.get(_EVENT)
+    if not isinstance(event, str) or not ({"level", "log_level", "severity", "logger"} & value.keys()):
+        return None
+    return event + "".join(f" {name}={value[name]}" for name in _WITH_EVENT if isinstance(value.get(name), int))
 
 
 def _objects(value: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:

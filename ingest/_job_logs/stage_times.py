@@ -53,8 +53,8 @@ _LISTED = re.compile(r"times across ranks \((?P<unit>m?s)\):")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w./-]{0,63}):$")
 _ROW = re.compile(r"^ {1,12}rank {1,6}(?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?)$")
 _CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
-_RANK_COLUMN = re.compile(r"(?:global[_ ])?rank")
-_STEP_COLUMN = re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
+_RANK_COLUMN, _STEP_COLUMN = re.compile(r"(?:global[_ ])?rank"), re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
+_FRONT_COLUMN = re.compile(r"time(?:[-_ ]?stamp)?|ts|date(?:time)?|host(?:name)?|node|epoch")
 _VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:ms|s|sec)?")
 _WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?time|total)(?:[-_ ]?(?:ms|s|sec))?$")
 _MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
@@ -244,7 +244,7 @@ def is_record(line: str) -> bool:
 
 
 def _header(line: str) -> _Table | None:
-    """The columns: rank or step in front, both or one of them; two kinds of times at least.
+    """The columns: rank or step in front, both or one of them, behind a date, a host or an epoch; two kinds of times at least.
 
     Without a rank the columns must be separated and their unit stated: a list of words is no table.
     """
@@ -254,14 +254,14 @@ def _header(line: str) -> _Table | None:
     names = [cell.partition("(")[0].strip().strip('"').lower() for cell in cells]
     ranks = [at for at, name in enumerate(names) if _RANK_COLUMN.fullmatch(name)]
     steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
-    if len(ranks) > 1 or len(steps) > 1 or min(ranks + steps, default=-1) != 0:
+    first = min(ranks + steps, default=len(names))
+    if len(ranks) > 1 or len(steps) > 1 or not all(map(_FRONT_COLUMN.fullmatch, names[:first])):
         return None
     if not ranks and (STATED_RANK.search(line) or not (SEPARATED.fullmatch(line) and _UNIT.search(line))):
         return None
-    found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if (kind := kind_of(name)) is not None}
-    kinds = len({kind for kind, _ in found.values()})
+    found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if at > first and (kind := kind_of(name))}
     of, at = ranks[0] if ranks else None, steps[0] if steps else None
-    return _Table(of, at, found, len(cells)) if kinds > 1 else None
+    return _Table(of, at, found, len(cells)) if len({kind for kind, _ in found.values()}) > 1 else None
 
 
 def _row(table: _Table, line: str) -> tuple[int | None, int | None, Found] | None:

@@ -168,6 +168,16 @@ def test_a_record_of_several_lines_keeps_its_traceback_and_its_rank(name: str) -
     ]
 
 
+def test_events_of_structlog_are_their_text_with_the_step_behind_it() -> None:
+    records: list[dict[str, object]] = [
+        {"event": "trained", "level": "info", "rank": n, "step": 40, "timestamp": iso(n)} for n in range(3)
+    ]
+    text = lines_of_export(json_lines(records).encode())
+    assert text is not None
+    assert text.decode().splitlines()[1].endswith("[rank1]: trained step=40")
+    assert lines_of_export(json_lines([{"event": "click", "user": n, "timestamp": iso(n)} for n in range(3)]).encode()) is None
+
+
 def test_lines_of_several_pods_and_hosts_say_whose_they_are() -> None:
     pods = [{"ts": START_S + n, "msg": "up", "kubernetes": {"pod": {"name": f"t-{n}"}}} for n in range(3)]
     units = [

@@ -219,6 +219,13 @@ def test_a_table_of_steps_and_ranks(name: str, separator: str, tmp_path: Path) -
     assert verdict.suspects[0].evidence[0].source == f"{name}#line=4"
 
 
+def test_a_date_and_a_host_may_stand_in_front_of_the_rank(tmp_path: Path) -> None:
+    header, *rows = table(slow("bwd"), ",").splitlines()
+    lines = [f"timestamp,host,{header}", *(f"{1764000000 + n},gpu-1,{row}" for n, row in enumerate(rows))]
+    (tmp_path / "steps.csv").write_text("\n".join([*lines, ""]))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
 def test_a_table_in_which_nobody_is_late(tmp_path: Path) -> None:
     (tmp_path / "steps.csv").write_text(table(usual, ","))
     assert named(verdict_of(tmp_path)) == set()
