@@ -76,7 +76,7 @@ def _evaluate(
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
-    late = in_step(list(roots(lateness, lambda item: _material(item, layout, thresholds))), groups)
+    late = in_step(list(roots(lateness, lambda item: _material(item, layout, thresholds))), groups, lateness.linked)
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}

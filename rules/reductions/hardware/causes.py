@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forensics.model import Cause, Component, Evidence, Finding, Members
+from forensics.model import Cause, Component, Evidence, Finding, Granularity, Members
+from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 
 
@@ -57,16 +58,17 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Signs by rank; none for a rank whose hardware is like that of its peers, or not known."""
+    """Signs by rank; none for a rank whose hardware is like that of its peers, or not known; `read` are ranks of known GPUs."""
 
     signs: Mapping[int, tuple[Sign, ...]] = field(default_factory=dict)
+    read: frozenset[int] = frozenset()
 
     def refined(self, finding: Finding, slow: Collection[Cause], slowdown: float | None = None) -> Finding:
         """The finding with the cause and the evidence that the hardware of its ranks gives; unchanged without any.
 
         `slow` are the causes that may be refined, `slowdown` how many times as long things take; by default that of a step from
         which the lost share is taken out. Of ranks of which each is accused all must show the sign; where one of several is to
-        blame, one that shows it is enough.
+        blame, one that shows it is enough, and those whose hardware was read and does not show it are no longer meant.
         """
         if finding.cause not in slow:
             return finding
@@ -82,7 +84,20 @@ class Hardware:
             return replace(finding, evidence=(*finding.evidence, *evidence, *unexplained(accounted, "what its hardware shows")))
         is_open = finding.stage.component is Component.UNKNOWN and not of_network
         stage = replace(finding.stage, component=Component.COMPUTE) if is_open else finding.stage
-        return replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence))
+        return self._narrowed(kind, replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence)))
+
+    def _narrowed(self, kind: Oddity, finding: Finding) -> Finding:
+        """One of several, by clocks that account for the cost: the one whose are low, and those of which nothing was read.
+
+        A guest may be idle, and a narrow link may have nothing to carry: sound hosts have both.
+        """
+        meant = tuple(rank for rank in finding.ranks if rank not in self.read or self._of(kind, [rank]))
+        if finding.members is not Members.ONE_OF or kind is not Oddity.THROTTLED or not 0 < len(meant) < len(finding.ranks):
+            return finding
+        others = tuple(sorted({*finding.ranks} - {*meant}))
+        clean = Evidence(f"GPUs of ranks {format_ranks(others)} show nothing of it")
+        narrowed = replace(finding, ranks=meant, evidence=(*finding.evidence, clean))
+        return narrowed if len(meant) > 1 else replace(narrowed, members=Members.EACH, granularity=Granularity.RANK)
 
     def _explains(self, kind: Oddity, finding: Finding) -> bool:
         odd = [any(sign.kind is kind for sign in self.signs.get(rank, ())) for rank in finding.ranks]

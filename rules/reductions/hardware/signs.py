@@ -81,8 +81,9 @@ class _Fleet:
 @reduction
 def hardware(connection: DuckDBPyConnection) -> Hardware:
     """Signs of the hardware of a case."""
-    found, slots = hardware_signs(machines(connection)).signs, slot_signs(connection)
-    return Hardware({rank: (*found.get(rank, ()), *slots.get(rank, ())) for rank in sorted({*found, *slots})})
+    found, slots = hardware_signs(machines(connection)), slot_signs(connection)
+    ranks = sorted({*found.signs, *slots})
+    return Hardware({rank: (*found.signs.get(rank, ()), *slots.get(rank, ())) for rank in ranks}, found.read)
 
 
 def hardware_signs(found: Machines) -> Hardware:
@@ -95,7 +96,7 @@ def hardware_signs(found: Machines) -> Hardware:
     for rank, ports in found.ports.items():
         for port in ports:
             signs[rank] += _port_signs(port, shares, f"{port.device} of rank {rank}")
-    return Hardware({rank: tuple(mine) for rank, mine in sorted(signs.items()) if mine})
+    return Hardware({rank: tuple(mine) for rank, mine in sorted(signs.items()) if mine}, frozenset(found.gpus))
 
 
 def _fleets(found: Machines) -> dict[str | None, _Fleet]:

@@ -304,4 +304,15 @@ def test_late_ranks_of_a_group_in_step_are_not_told_apart(
 ) -> None:
     """Each comes late to the calls with its replica by as much, and nothing shows who is last among them."""
     groups = [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert [(item.rank, others) for item, others in in_step([(item, ()) for item in late], groups)] == found
+    assert [(item.rank, others) for item, others in in_step([(item, ()) for item in late], groups, frozenset())] == found
+
+
+@pytest.mark.parametrize(
+    ("lost_ms", "found"), [(8, [(0, (1, 2, 3, 9))]), (5, [(0, (1, 2, 3))]), (12, [(0, (1, 2, 3)), (9, ())])],
+    ids=["as late", "less", "later by itself"],
+)  # fmt: skip
+def test_who_receives_of_a_late_group_is_late_by_it(lost_ms: int, found: list[tuple[int, tuple[int, ...]]]) -> None:
+    """Rank 2, of which nothing is left, works in step with two late ranks and sends to rank 9."""
+    late = [late_at(0, 0, 4), late_at(1, 1, 5), replace(late_at(9, 9, 8), lost_ns=lost_ms * MS)]
+    of_group = in_step([(item, ()) for item in late], [(0, 1, 2, 3)], frozenset({(2, 9), (9, 2)}))
+    assert [(item.rank, others) for item, others in of_group] == found

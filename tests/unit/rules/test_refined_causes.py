@@ -14,7 +14,7 @@ from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import Parallelism
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.model import Cause, Finding, Role, StageName
+from forensics.model import Cause, Finding, Members, Role, StageName
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.arrivals.lateness import Latenesses
@@ -106,6 +106,28 @@ def test_odd_hardware_of_others_changes_nothing_and_accuses_nobody() -> None:
     (before,) = roots(rank_awaited.RULE, case)
     others = odd(Oddity.THROTTLED, {rank for rank in range(16) if rank not in before.ranks})
     assert roots(rank_awaited.RULE, case, {Hardware: others}) == [before]
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "factor", "meant"),
+    [
+        (Oddity.THROTTLED, range(4), 1000.0, (2,)),
+        (Oddity.NARROW, range(4), 1000.0, (0, 1, 2, 3)),
+        (Oddity.THROTTLED, range(1, 4), 1000.0, (0, 2)),
+        (Oddity.SHARED, range(4), 1000.0, (0, 1, 2, 3)),
+        (Oddity.THROTTLED, range(4), 1.01, (0, 1, 2, 3)),
+    ],
+    ids=["held down", "fewer lanes, which may carry little", "one was not read", "a guest that may idle", "too little"],
+)
+def test_one_of_several_is_the_one_whose_gpu_accounts_for_it(
+    kind: Oddity, read: Iterable[int], factor: float, meant: tuple[int, ...]
+) -> None:
+    """Ranks in step are late together; of the GPUs that were read one alone is slow enough."""
+    (single,) = roots(rank_awaited.RULE, recorded("rank-awaited"))
+    several = replace(single, ranks=(0, 1, 2, 3), members=Members.ONE_OF, cause=Cause.COMPUTE_SLOW)
+    found = replace(odd(kind, [2], factor), read=frozenset(read)).refined(several, (Cause.COMPUTE_SLOW,))
+    assert (found.ranks, found.members) == (meant, Members.EACH if len(meant) == 1 else Members.ONE_OF)
+    assert ("GPUs of ranks" in found.evidence[-1].statement) is (len(meant) < len(several.ranks))
 
 
 def test_a_late_rank_that_computes() -> None:
