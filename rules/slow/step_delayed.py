@@ -172,6 +172,8 @@ def _by_design(
     if seldom and differ:
         return _DIFFER
     is_small = len(found) == 1 and worst.excess_ns < thresholds["least_once"] * delays.typical_ns
+    if worst.is_transfer and seldom and _as_long(delays, found, worst):
+        return _AS_LONG
     if worst.is_transfer or worst.is_spread:
         return _HICCUP if is_small else None
     if all(delay.at_barrier for delay in found):
@@ -183,11 +185,17 @@ def _by_design(
     is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
     if not amid and (is_once or (pauses and has_rhythm(found, is_first))):
         return _DUTY
-    if seldom and sum(excess >= _NEARLY * worst.excess_ns for excess in delays.unexplained_ns) >= len(found):
+    if seldom and _as_long(delays, found, worst):
         return _AS_LONG
     if is_small:
         return _HICCUP
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
+
+
+def _as_long(delays: Delays, found: Sequence[Delay], worst: Delay) -> bool:
+    """Whether as many other steps were nearly as long, by nobody that is seen, or, of transfers, by another one each time."""
+    others = [each.excess_ns for each in delays.found if worst.is_transfer and each.is_transfer and each not in found]
+    return sum(excess >= _NEARLY * worst.excess_ns for excess in (*delays.unexplained_ns, *others)) >= len(found)
 
 
 def _cause(delay: Delay) -> Cause:

@@ -166,6 +166,20 @@ def test_a_step_is_nobodys_where_others_are_as_long_for_no_reason(
 
 
 @pytest.mark.parametrize(
+    ("others", "beside_ms", "is_named"),
+    [((), (), True), (((2, 9),), (), False), ((), (900,), False), ((), (300,), True), (((1, 5),), (), True)],
+    ids=["one step", "another transfer then", "an unexplained step", "a shorter step", "the same transfer then"],
+)
+def test_a_transfer_is_not_to_blame_where_other_steps_are_as_long_without_it(
+    others: tuple[tuple[int, int], ...], beside_ms: tuple[int, ...], is_named: bool
+) -> None:
+    """A network that others fill is slow for another transfer in each step."""
+    first = replace(delay(1, 0.0, step=7, is_spread=False), ranks=(1, 5), is_transfer=True)
+    then = [replace(first, ranks=ranks, step=9 + number) for number, ranks in enumerate(others)]
+    assert bool(findings([first, *then], beside_ms=beside_ms)) is is_named
+
+
+@pytest.mark.parametrize(
     ("steps", "excess_ms", "usual", "is_named"),
     [((7,), 1000, 8, False), ((7,), 1000, 15, True), ((7,), 4000, 8, True), ((7, 9, 12), 1000, 8, True)],
     ids=["steps differ", "steps are alike", "by several steps", "again and again"],
