@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,21 @@ def test_logs_of_all_ranks_read_without_problems_and_hold_every_table() -> None:
             "nic_epochs",
         ):
             assert found.rows(table), table
+
+
+def test_queue_pairs_sent_as_much_in_each_step_before_the_run() -> None:
+    """What counts by totals (queue pairs with one sample) is in proportion to what moves lately."""
+    made, options = case("none")
+    sent = [defaultdict[tuple[int, str], int](int) for _ in range(2)]
+    for each, first_step in zip(sent, (0, 1000), strict=True):
+        for rank, (path, content) in enumerate(
+            shim_log(made.run, made.places, made.capture_ns, replace(options, first_step=first_step))
+        ):
+            for row in read(content, path).rows("wr_samples"):
+                each[rank, row["queue_pair"]] = max(each[rank, row["queue_pair"]], row["completed_bytes"])
+    young, old = ([each[key] for key in sorted(sent[0])] for each in sent)
+    steps = [(later - first) / first for first, later in zip(young, old, strict=True) if first > 0]
+    assert len(steps) > len(young) / 4 and np.allclose(steps, 1000 / made.run.ends.shape[0], rtol=0.25)
 
 
 def test_members_of_a_communicator_agree_on_its_calls() -> None:
