@@ -3,7 +3,8 @@
 Links that are all slow look alike, and a job that was slow from its first step on has no better past: what a port is rated
 for is the only measure left. A NIC has work at least as long as the busiest of its queue pairs, so that all that it sent in
 that time is a bound from above. So is the sum over the queue pairs of one connection, as if they were busy at once.
-What queue pairs sent of which a log holds one sample (those of exchanges with many) is taken from their bytes in all.
+A queue pair with one sample in the newer half of its log counts by its last one before that too, in proportion. What those sent
+of which a log holds one sample in all (those of exchanges with many) is taken from their bytes in all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _LEAST_NICS, _LEAST_HOSTS = 4, 2
 # Of what the queue pairs of a NIC sent since they were made: of the others one sample is known of late, and they are taken to
 # have sent in the same course. Where these have more than half of it, what the NIC moves lately is not known.
 _LEAST_SAMPLED = 0.5
+# Of the newer half of a log: a sample so near before it is where it begins, for a queue pair that was not at work then.
+_NEAR = 0.5
 # Of the time, at the NIC that loses most: a network that has little to do delays nobody.
 _LEAST_LOST = 0.05
 
@@ -107,17 +110,24 @@ WITH halves AS (
     FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
 ), {ENDS}, rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
-), moved AS (
-    SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, max(completed) - min(completed) AS requests,
-           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
-           max(time_ns) - min(time_ns) AS covered, coalesce(max(completed_bytes), 0) AS total, count(*) AS samples
+), placed AS (
+    SELECT w.*, h.span, h.middle, count(*) FILTER (WHERE w.time_ns >= h.middle) OVER pair AS newer,
+           max(w.time_ns) FILTER (WHERE w.time_ns <= h.middle) OVER pair AS base_ns
     FROM wr_samples w JOIN halves h USING (source_id)
-    WHERE w.time_ns >= h.middle AND w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
-    GROUP BY w.source_id, w.queue_pair, w.rank
+    WHERE w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
+    WINDOW pair AS (PARTITION BY w.source_id, w.queue_pair, w.rank)
+), moved AS (
+    SELECT source_id, queue_pair, rank, any_value(span) AS span, max(completed) - min(completed) AS requests,
+           max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
+           max(time_ns) - min(time_ns) AS covered, coalesce(max(completed_bytes), 0) AS total, count(*) AS samples,
+           least(1.0, any_value(span) / greatest(max(time_ns) - min(time_ns), 1)) AS part
+    FROM placed
+    WHERE newer > 0 AND (time_ns >= middle OR (time_ns = base_ns AND (newer = 1 OR base_ns >= middle - $near * span)))
+    GROUP BY source_id, queue_pair, rank
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)],
-       CASE WHEN m.samples > 1 THEN m.bytes END, m.busy, m.span,
-       r.line, e.host, m.covered, s.path || '#entry=' || m.locator, m.total,
+       CASE WHEN m.samples > 1 THEN m.bytes * m.part END, CAST(m.busy * m.part AS BIGINT), m.span,
+       r.line, e.host, CAST(m.covered * m.part AS BIGINT), s.path || '#entry=' || m.locator, m.total,
        CASE WHEN m.busy > 0 AND m.bytes >= $bytes * m.requests THEN m.requests ELSE 0 END
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
@@ -137,7 +147,7 @@ class _Pair:
 
     rank: int
     connection: tuple[str | None, ...]
-    bytes: int | None
+    bytes: float | None
     busy_ns: int
     span_ns: int
     line: float | None
@@ -156,7 +166,7 @@ class _Pair:
 @reduction
 def line_uses(connection: DuckDBPyConnection, logs: ShimLogs) -> LineUses:
     """Read what the queue pairs of each NIC sent, and what its port is rated for."""
-    asked = {"sources": sorted(source_ids(logs)), "bytes": LEAST_BYTES}
+    asked = {"sources": sorted(source_ids(logs)), "bytes": LEAST_BYTES, "near": _NEAR}
     nics: dict[tuple[str, str], list[_Pair]] = defaultdict(list)
     for host, nic, rank, ends, *rest in connection.execute(_USES, asked).fetchall() if logs else ():
         nics[host, nic].append(_Pair(rank, tuple(ends), *rest))

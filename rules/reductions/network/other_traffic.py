@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
@@ -24,8 +25,11 @@ _WORD = 4
 _LEAST_OF_OTHERS = 0.2
 # Of the line, what ranks and others send together where it is full: headers and turns take the rest.
 _FULL = 0.8
-# Of what others leave: counters of another unit, or reads of another moment, would show more.
-_MOST_OF_REST, _MOST_OF_LINE = 1.1, 1.1
+# Of what others leave on the average, and the rate of the ranks is a bound from above: counters of another unit, or reads of
+# another moment, would show more.
+_MOST_OF_REST, _MOST_OF_LINE = 1.5, 1.1
+# The newest steps: ports are read after the end of the logs.
+_NEWEST = 5
 # Times the rate of a NIC that others share: so much faster are those that nobody does.
 _FASTER = 1.33
 
@@ -59,19 +63,21 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, steps: StepTimes) -> Shar
     """Hold what each port sent against what its ranks may have sent in that time."""
     read = {(port.host, port.nic): port for port in ports}
     found = [(use, read[use.host, use.nic]) for use in uses if use.part is not None and (use.host, use.nic) in read]
-    step_s = steps.typical_ns / 1e9
-    shared = [nic for use, port in found if (nic := _shared(use, port, step_s)) is not None]
+    step_s = median(steps.length[-_NEWEST:].tolist()) / 1e9 if steps.length.size else 0.0
+    full = [nic for use, port in found if (nic := _full(use, port, step_s)) is not None]
+    # A host whose counters fit what one NIC gets has the same unit and moment for all of its ports.
+    hosts = {nic.use.host for nic in full if nic.use.rate <= _MOST_OF_REST * ((nic.use.line_rate or 0.0) - nic.others)}
+    shared = [nic for nic in full if nic.use.host in hosts]
     return SharedNics(tuple(shared) if _explains(shared, uses) else ())
 
 
-def _shared(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
-    """A NIC whose line is full with what others send."""
+def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
+    """A NIC whose line is full with what others send, by the counters of its port."""
     line, usual = use.line_rate or 0.0, use.rate * use.busy_most
     sent = port.grown.get("port_xmit_data", 0) * _WORD / port.seconds if port.seconds else 0.0
     own = min(use.rate, usual * (1 + step_s / port.seconds)) if step_s and port.seconds else use.rate
     others = sent - own
-    is_full = use.rate + sent - usual >= _FULL * line and use.rate <= _MOST_OF_REST * (line - others)
-    if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or not is_full:
+    if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - usual < _FULL * line:
         return None
     return SharedNic(use, others, sent, port.seconds, port.source)
 

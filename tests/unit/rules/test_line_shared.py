@@ -58,6 +58,22 @@ def test_ranks_that_get_more_than_others_leave_did_not_meet_them() -> None:
     assert not shared([2, 18, 2, 18], fast)
 
 
+def test_a_nic_whose_ranks_seem_to_get_more_is_shared_beside_one_of_its_host() -> None:
+    """What its ranks get is a bound from above; the port beside it, read at the same moment, fits what others leave there."""
+    beside = [replace(use, nic="k", rate=19 * GB, busy_most=0.15) for use in RING]
+    sent = (3, 18, 3, 18)
+    read = (*ports(sent), *(replace(port, nic="k") for port in ports(sent)))
+    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), SECOND)
+    assert [(nic.use.host, nic.use.nic) for nic in found] == [("n1", "m"), ("n3", "m"), ("n1", "k"), ("n3", "k")]
+    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), SECOND)
+
+
+def test_a_job_that_became_slower_sends_a_longer_step_beside_what_fits() -> None:
+    """Of its newest steps, not of those before: in steps of 6 s the ports may carry the job alone."""
+    slower = StepTimes({}, np.arange(20), np.concatenate([np.full(14, 1e9), np.full(6, 6e9)]))
+    assert shared([3, 12, 3, 12]) == [] and shared([3, 16, 3, 16]) and not shared([3, 14, 3, 14], steps=slower)
+
+
 def test_without_steps_the_ranks_may_have_sent_all_the_time() -> None:
     none = StepTimes({}, np.arange(0), np.zeros(0))
     assert not shared([3, 14.9, 3, 14.9], steps=none) and shared([3, 18, 3, 18], steps=none)

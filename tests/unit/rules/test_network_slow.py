@@ -77,13 +77,16 @@ def test_a_port_without_a_rate_tells_no_part() -> None:
 
 @pytest.mark.parametrize(
     ("sparse", "rate"),
-    [(((20,),), 15), (((0, 20),), 15), (((20,),) * 2, 20), (((20,),) * 3, None)],
-    ids=["one sample", "one sample and an earlier one", "half with one sample", "most with one sample"],
+    [(((20,),), 15), (((0, 20),), 11), (((20,),) * 2, 20), (((20,),) * 3, None), (((0, 20),) * 3, 12), (((0, 10, 20),), 15)],
+    ids=["one sample", "an earlier one", "half with one", "most with one", "most with an earlier one", "at the middle"],
 )
 def test_queue_pairs_of_few_samples_count_by_what_they_sent_in_all(
     sparse: tuple[tuple[int, ...], ...], rate: int | None
 ) -> None:
-    """Each has a heartbeat in one of its exchanges: what it sent since it was made is in the last sample all the same."""
+    """Each has a heartbeat in one of its exchanges: what it sent since it was made is in the last sample all the same.
+
+    With an earlier sample the half of what it sent since then counts, and of the time for which it worked: 5 GB in 6 s.
+    """
     found = uses_of(moved_gb=10, busy_s=2, sparse=sparse)
     assert [round(use.rate / GB) for use in found] == ([rate] if rate else [])
 
