@@ -148,11 +148,12 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
 
 
 def _call(found: Stacks) -> str | None:
-    """Name the collective and where the job called it; a hook below the autograd engine has no line of its own."""
+    """Name the collective and how the job came to it; a hook below the autograd engine has no line of its own."""
     kind, newest = collective_of(found), found.latest
     if kind is None or newest is None:
         return None
-    return f"{kind} at {newest.application}" if newest.application and not newest.below_autograd else kind
+    own = " < ".join(str(entry) for entry in newest.path if entry.origin == "app")
+    return f"{kind} at {own}" if own and not newest.below_autograd else kind
 
 
 def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str | None:

@@ -12,7 +12,7 @@ from forensics.model import Confidence, Members, Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.recordings.collection import Collection, loose
 from tests.recordings.job import START_NS, Job
-from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, GRADIENT_HOOK, RECV, Place
+from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, GRADIENT_HOOK, JOB, RECV, Place
 from tests.recordings.verdicts import leaders, named, verdict_of
 
 
@@ -56,6 +56,13 @@ def test_ranks_in_three_calls_are_members_of_several_groups(tmp_path: Path) -> N
     (first,) = seen(tmp_path, {0: BARRIER, 2: BROADCAST}).suspects
     assert (first.ranks, first.members, first.rules) == ((0, 1, 2, 3), Members.ONE_OF, ("FX140",))
     assert "left out a call of its group" in first.next_steps[0]
+
+
+def test_a_majority_that_came_to_its_call_by_two_ways_tells_nobody(tmp_path: Path) -> None:
+    """Rank 1 took the groups in another order: rank 0, alone in its call, is the one that did as it should."""
+    elsewhere = (*ALL_REDUCE[:-2], ("main", JOB, 84), ALL_REDUCE[-1])
+    (first,) = seen(tmp_path, {0: BARRIER, 1: elsewhere}).suspects
+    assert (first.ranks, first.members) == ((0, 1, 2, 3), Members.ONE_OF)
 
 
 def test_of_two_ranks_either_may_be_wrong(tmp_path: Path) -> None:
