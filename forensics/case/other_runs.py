@@ -3,7 +3,8 @@
 Two collections are of different runs where most of the ranks that both tell of are other processes in each. Bundles say when
 they were made, and the newest is meant; of folders, the one whose content is newer by more than any job is silent. Where no
 time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job. Of two logs
-of launchers, the one whose ranks ended earlier as other processes is left out.
+of launchers, the one whose ranks ended earlier as other processes is left out; so is one whose ranks had ended before the first
+step that another log dates, where that log tells of no failure: the clocks of two logs of one job may be hours apart.
 """
 
 from __future__ import annotations
@@ -38,6 +39,17 @@ SELECT source_id, path, rank, pid, max(epoch_ns(ended)) OVER (PARTITION BY sourc
     FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
 ) WHERE pid IS NOT NULL ORDER BY ALL
 """
+# Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end.
+_WORKED = """
+SELECT s.path, CAST(1e9 * min(p.at_s) AS BIGINT) AS first_ns FROM log_progress p JOIN sources s USING (source_id)
+WHERE p.clock = 'line' AND NOT EXISTS (
+    SELECT 1 FROM log_events e
+    WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes')
+) GROUP BY ALL HAVING count(*) >= ? ORDER BY ALL
+"""
+_LEAST_STEPS = 3
+# Other logs in the folder of one, or that log alone where the newer one lies there too.
+_BESIDE = "SELECT source_id FROM sources WHERE kind = 'training_log' AND starts_with(path, ?) ORDER BY ALL"
 _ONE_END_NS = 60_000_000_000
 """Within this time launchers of one job on several nodes see their processes end."""
 _REJECTED = """
@@ -105,6 +117,21 @@ def _leave_out_older_logs(connection: Connection) -> None:
             continue
         ranks = len(log.common(other))
         _reject(connection, log, f"{ranks} ranks ended as other processes in {other.folder}, later: another run")
+    _leave_out_ended(connection, kept)
+
+
+def _leave_out_ended(connection: Connection, logs: Iterable[_Collection]) -> None:
+    """Take out logs whose ranks had ended when the steps of a sound one began, with the logs that lie beside them."""
+    worked = connection.execute(_WORKED, [_LEAST_STEPS]).fetchall() if logs else []
+    for log in logs:
+        later = (
+            path for path, first_ns in worked if path != log.folder and first_ns - (log.newest_ns or first_ns) > _ONE_END_NS
+        )
+        if (path := next(later, None)) is not None:
+            home = log.folder[: log.folder.rfind("/") + 1]
+            beside = connection.execute(_BESIDE, [home]).fetchall() if home and not path.startswith(home) else []
+            log.sources = sorted({*log.sources, *(source_id for (source_id,) in beside)})
+            _reject(connection, log, f"its ranks had ended before the first step of {path}: another run")
 
 
 def _ended_before(log: _Collection, other: _Collection) -> bool:

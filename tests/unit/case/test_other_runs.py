@@ -130,3 +130,28 @@ def test_of_logs_of_two_runs_the_one_that_ended_last_is_meant(tmp_path: Path) ->
 )
 def test_logs_of_one_run_are_read_together(other: str, tmp_path: Path) -> None:
     assert logs_left(tmp_path, {"a.log": table(9, {0: 80, 1: 81}), "b.log": other}) == {"a.log", "b.log"}
+
+
+def steps(day: int, hour: int, rest: str = "") -> str:
+    """What a trainer prints."""
+    return "".join(f"2026-03-{day:02} {hour:02}:1{n}:00 INFO step {10 * n} loss 2.{n}\n" for n in range(5)) + rest
+
+
+def test_a_log_whose_ranks_had_ended_before_the_steps_of_another_is_of_another_run(tmp_path: Path) -> None:
+    former = {"old/slurm-7.out": table(3, {0: 70, 1: 71}), "old/rank1.log": "[rank1]: ValueError: bad row\n"}
+    assert logs_left(tmp_path, {"slurm-9.out": steps(3, 12), **former}) == set()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        steps(3, 10),
+        steps(3, 11),
+        steps(3, 12, "[rank1]: ValueError: bad row\n"),
+        "step 1 loss 2.0\nstep 2 loss 1.9\nstep 3 loss 1.8\n",
+        steps(3, 12)[:45],
+    ],
+    ids=["before", "at that time", "with an error of its own", "not dated", "one step"],
+)
+def test_a_log_of_which_nothing_shows_that_it_is_of_another_run_stays(other: str, tmp_path: Path) -> None:
+    assert "a.log" in logs_left(tmp_path, {"a.log": table(3, {0: 70, 1: 71}), "b.log": other})
