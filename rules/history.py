@@ -23,7 +23,7 @@ from forensics.rules.reductions.steps.times import StepTimes
 # Steps before a halt: what is usual in a step, and what recurs, is told by some of them.
 _STEPS = 6
 # Where nothing dates the halt it may be a slow step: who is late in each is told by more of them.
-_STEPS_UNDATED = 16
+_STEPS_UNDATED = 12
 _LONGEST = """
 SELECT max(pause) FROM (
     SELECT at_ns - lag(at_ns) OVER (PARTITION BY source_id ORDER BY at_ns) AS pause

@@ -29,20 +29,22 @@ def read_document(artefact: Artefact) -> bytes | Problem:
 
     Content that expands beyond the limits is refused as a whole: what it would have said cannot be known.
     """
-    content = bytearray()
+    parts: list[bytes] = []
+    size = 0
     too_large = Problem(f"larger than {MAX_DOCUMENT_BYTES} bytes; not read", f"byte={MAX_DOCUMENT_BYTES}", fatal=True)
     if artefact.stored_bytes > MAX_DOCUMENT_BYTES:
         return too_large
     try:
         with artefact.open() as stream:
             for chunk in chunks(stream):
-                content += chunk
-                if len(content) > MAX_DOCUMENT_BYTES:
+                parts.append(chunk)
+                size += len(chunk)
+                if size > MAX_DOCUMENT_BYTES:
                     return too_large
     except OSError as error:
-        if not content or isinstance(error, OversizedMember):
+        if not parts or isinstance(error, OversizedMember):
             return Problem(f"cannot be read: {error}", "byte=0", fatal=True)
-    return bytes(content)
+    return b"".join(parts)
 
 
 def read_json(artefact: Artefact) -> Any | Problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -24,7 +24,7 @@ from forensics.native import library_path
 
 T = TypeVar("T")
 
-_LAYOUT = 3
+_LAYOUT = 4
 _ABSENT, _NONE, _BOOL, _INT, _FLOAT, _TEXT, _UNREADABLE = 0, 1, 2, 3, 4, 5, 9
 _TAGS = 16
 _ABSENT_MEMBER = -1
@@ -33,9 +33,15 @@ _MEMORY_PER_BYTE = 24
 _MOST_MEMORY = 2 << 30
 _SHORT, _MOST_JSON = 1 << 16, 64 << 20
 _NAME = ("profiling_name",)
+# What tells whose each call is and whether it is over is asked of all entries, the rest of those that are kept.
+_OF_ALL = (
+    *("profiling_name", "process_group", "pg_id", "state", "retired", "is_p2p", "collective_seq_id", "p2p_seq_id", "seq_id"),
+    *("time_created_ns", "time_created_us", "time_discovered_started_ns", "time_discovered_completed_ns"),
+)
+_OF_KEPT = tuple(key for key in KEYS if key not in _OF_ALL)
 MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")
 
-# name: result, arguments (native/include/forensics/pickle.h, layout 3).
+# name: result, arguments (native/include/forensics/pickle.h, layout 4).
 _POINTER, _KEY = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint32)
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layout": (ctypes.c_uint32, ()),
@@ -43,7 +49,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "free": (None, (_POINTER,)),
     "member": (ctypes.c_int64, (_POINTER, *_KEY)),
     "rows": (ctypes.c_int64, (_POINTER, *_KEY)),
-    "columns": (None, (_POINTER, _POINTER, _POINTER, ctypes.c_uint32, _POINTER, _POINTER)),
+    "columns": (None, (_POINTER, _POINTER, _POINTER, ctypes.c_uint32, ctypes.c_uint64, _POINTER, _POINTER)),
     "weight": (ctypes.c_int64, (_POINTER, ctypes.c_int64)),
     "json": (ctypes.c_int64, (_POINTER, ctypes.c_int64, _POINTER, ctypes.c_uint64)),
 }
@@ -70,22 +76,23 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NativeEntries:
-    """Entries of a pickle that the native reader holds; valid until it is closed."""
+    """Entries of a pickle that the native reader holds, from `first` on; valid until it is closed."""
 
+    first: int
     count: int
     library: _Library
     pickle: int
     allowed: Allowed
-    columns: Mapping[str, _Column]
+    columns: dict[str, _Column]
     heavy: list[str] = field(default_factory=list)
 
     def has(self, key: str) -> bool:
         """Whether any entry has the key."""
-        return bool(self.columns[key].tags.any())
+        return bool(self._column(key).tags.any())
 
     def integers(self, *keys: str) -> Numbers:
         """int64; decimal texts and integral floats count too."""
-        tags, values = next((found for found in map(self.columns.__getitem__, keys) if found.tags.any()), self.columns[keys[0]])
+        tags, values = next((found for found in map(self._column, keys) if found.tags.any()), self._column(keys[0]))
         known = tags == _INT
         if not ((tags == _TEXT) | (tags == _FLOAT)).any():
             return Numbers(values, known)
@@ -94,18 +101,18 @@ class NativeEntries:
 
     def reals(self, key: str) -> Numbers:
         """Finite floats, integers among them."""
-        tags, values = self.columns[key]
+        tags, values = self._column(key)
         data = np.where(tags == _FLOAT, values.view(np.float64), values.astype(np.float64))
         return Numbers(data, ((tags == _FLOAT) | (tags == _INT)) & np.isfinite(data))
 
     def flags(self, key: str) -> Numbers:
         """Booleans."""
-        tags, values = self.columns[key]
+        tags, values = self._column(key)
         return Numbers(values != 0, tags == _BOOL)
 
     def coded(self, key: str, read: Read[T]) -> Coded[T]:
         """What `read` makes of each distinct value; equal values of many dumps are read once in a process."""
-        tags, values = self.columns[key]
+        tags, values = self._column(key)
         if self.count and (tags >= _TEXT).all() and (tags != _UNREADABLE).all():
             distinct, codes = dense(values, int(values.max()) + 1)
             return Coded(codes, self._read_all(key, read, [(_TEXT, number) for number in distinct.tolist()]))
@@ -117,7 +124,12 @@ class NativeEntries:
     def since(self, place: int) -> NativeEntries:
         """Those from a place on."""
         columns = {key: _Column(tags[place:], values[place:]) for key, (tags, values) in self.columns.items()}
-        return replace(self, count=self.count - place, columns=columns)
+        return replace(self, first=self.first + place, count=self.count - place, columns=columns)
+
+    def _column(self, key: str) -> _Column:
+        if key not in self.columns:
+            self.columns.update(_columns(self.library, self.pickle, self.first, self.count, _OF_KEPT))
+        return self.columns[key]
 
     def _read_all(self, key: str, read: Read[T], pairs: list[tuple[int, int]]) -> list[T]:
         def read_pair(pair: tuple[int, int]) -> T:
@@ -174,17 +186,17 @@ def open_dump(content: bytes) -> Iterator[NativeDump | None]:
 def _dump(library: _Library, pickle: int, limits: Allowed) -> NativeDump | None:
     count = library.rows(pickle, b"entries", len(b"entries"))
     # The columns of rows that say nothing would take many times the memory of the file.
-    if count < 0 or not (_columns(library, pickle, count, _NAME)[_NAME[0]].tags == _TEXT).all():
+    if count < 0 or not (_columns(library, pickle, 0, count, _NAME)[_NAME[0]].tags == _TEXT).all():
         return None
     heavy: list[str] = []
-    entries = NativeEntries(count, library, pickle, limits, _columns(library, pickle, count, KEYS), heavy)
+    entries = NativeEntries(0, count, library, pickle, limits, _columns(library, pickle, 0, count, _OF_ALL), heavy)
     return NativeDump(entries, _members(library, pickle, limits, heavy))
 
 
-def _columns(library: _Library, pickle: int, count: int, keys: tuple[str, ...]) -> dict[str, _Column]:
+def _columns(library: _Library, pickle: int, first: int, count: int, keys: tuple[str, ...]) -> dict[str, _Column]:
     tags = np.empty((len(keys), count), dtype=np.uint8)
     values = np.empty((len(keys), count), dtype=np.int64)
-    library.columns(pickle, *_as_passed(keys), len(keys), tags.ctypes.data, values.ctypes.data)
+    library.columns(pickle, *_as_passed(keys), len(keys), first, tags.ctypes.data, values.ctypes.data)
     return dict(zip(keys, map(_Column, tags, values), strict=True))
 
 

@@ -140,6 +140,7 @@ struct recent_text {
 /* Columns in work: where each shape has their keys, -1 where it lacks one, and where their tags and values go. */
 struct columns {
     uint32_t count;
+    uint64_t first;
     uint8_t *tags;
     int64_t *values;
     int64_t positions[MAX_SHAPES][MOST_AT_ONCE];
@@ -169,7 +170,7 @@ static void place_row(struct forensics_pickle *pickle, struct columns *columns, 
     const struct cell *cells = cell_at(pickle, node_at(pickle, number)->first);
     for (uint32_t i = 0; i < columns->count; i++) {
         int64_t position = columns->positions[shape][i];
-        uint64_t at = i * pickle->rows + row;
+        uint64_t at = i * (pickle->rows - columns->first) + (row - columns->first);
         if (position < 0) {
             columns->tags[at] = FORENSICS_PICKLE_ABSENT;
             columns->values[at] = 0;
@@ -181,16 +182,18 @@ static void place_row(struct forensics_pickle *pickle, struct columns *columns, 
 
 /* Row by row: the cells of a row lie together, and those of all rows do not fit into the cache nearest to the processor. */
 void forensics_pickle_columns(struct forensics_pickle *pickle, const char *const *keys, const uint32_t *lengths, uint32_t count,
-                              uint8_t *tags, int64_t *values) {
-    for (uint32_t begin = 0; begin < count; begin += MOST_AT_ONCE) {
+                              uint64_t first, uint8_t *tags, int64_t *values) {
+    uint64_t rows = first < pickle->rows ? pickle->rows - first : 0;
+    for (uint32_t begin = 0; rows && begin < count; begin += MOST_AT_ONCE) {
         struct columns columns = {.count = count - begin < MOST_AT_ONCE ? count - begin : MOST_AT_ONCE,
-                                  .tags = tags + begin * pickle->rows,
-                                  .values = values + begin * pickle->rows};
+                                  .first = first,
+                                  .tags = tags + begin * rows,
+                                  .values = values + begin * rows};
         for (uint32_t shape = 0; shape < pickle->shape_count; shape++)
             for (uint32_t i = 0; i < columns.count; i++)
                 columns.positions[shape][i] =
                     key_position(pickle, node_at(pickle, pickle->shapes[shape]), keys[begin + i], lengths[begin + i]);
-        for (uint64_t row = 0; row < pickle->rows; row++)
+        for (uint64_t row = first; row < pickle->rows; row++)
             place_row(pickle, &columns, row);
     }
 }

@@ -18,13 +18,14 @@ static void ask_json(struct forensics_pickle *pickle, int64_t number) {
 
 enum { KEY_COUNT = sizeof KEYS / sizeof *KEYS };
 
-static void ask_columns(struct forensics_pickle *pickle, size_t rows) {
+static void ask_columns(struct forensics_pickle *pickle, size_t all_rows, size_t first) {
+    size_t rows = all_rows - first;
     uint8_t *tags = malloc(KEY_COUNT * rows + 1);
     int64_t *values = malloc((KEY_COUNT * rows + 1) * sizeof *values);
     uint32_t lengths[KEY_COUNT];
     for (size_t i = 0; i < KEY_COUNT; i++)
         lengths[i] = (uint32_t)strlen(KEYS[i]);
-    forensics_pickle_columns(pickle, KEYS, lengths, KEY_COUNT, tags, values);
+    forensics_pickle_columns(pickle, KEYS, lengths, KEY_COUNT, first, tags, values);
     for (size_t i = 0; i < KEY_COUNT * rows; i++)
         if (tags[i] >= FORENSICS_PICKLE_TEXT && tags[i] != FORENSICS_PICKLE_UNREADABLE)
             ask_json(pickle, values[i]);
@@ -37,7 +38,7 @@ static void ask(struct forensics_pickle *pickle) {
     for (size_t i = 0; i < KEY_COUNT; i++)
         ask_json(pickle, forensics_pickle_member(pickle, KEYS[i], (uint32_t)strlen(KEYS[i])));
     if (rows >= 0)
-        ask_columns(pickle, (size_t)rows);
+        ask_columns(pickle, (size_t)rows, (size_t)rows / 3);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {

@@ -18,8 +18,9 @@ static void ask(struct forensics_pickle *pickle) {
         forensics_pickle_json(pickle, forensics_pickle_member(pickle, KEYS[i], length), text, sizeof text);
         if (rows < 0)
             continue;
-        forensics_pickle_columns(pickle, KEYS + i, &length, 1, tags, values);
-        for (size_t row = 0; row < count; row++)
+        size_t first = count * i / 8;
+        forensics_pickle_columns(pickle, KEYS + i, &length, 1, first, tags, values);
+        for (size_t row = 0; row < count - first; row++)
             if (tags[row] >= FORENSICS_PICKLE_TEXT && tags[row] != FORENSICS_PICKLE_UNREADABLE)
                 forensics_pickle_json(pickle, values[row], text, sizeof text);
     }

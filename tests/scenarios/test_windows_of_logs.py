@@ -38,7 +38,7 @@ def accused(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(each[key] for key in ("ranks", "cause", "stage", "confidence")) for each in verdict["suspects"]]
 
 
-@pytest.mark.parametrize("source", ["shim", "flight_recorder"])
+@pytest.mark.parametrize("source", ["shim", "recorder"])
 @pytest.mark.parametrize("fault", ["host-hang@random/backward", "nic-down", "process-stopped"])
 def test_of_a_job_that_halted_the_end_of_each_history_is_enough(
     fault: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@
 
 #include "forensics/export.h"
 
-#define FORENSICS_PICKLE_LAYOUT 3u
+#define FORENSICS_PICKLE_LAYOUT 4u
 
 enum forensics_pickle_status {
     FORENSICS_PICKLE_OK = 0,
@@ -52,10 +52,10 @@ FORENSICS_EXPORT int64_t forensics_pickle_member(struct forensics_pickle *pickle
  * it is not a list of dictionaries, these have keys of too many kinds, or too many are one and the same. */
 FORENSICS_EXPORT int64_t forensics_pickle_rows(struct forensics_pickle *pickle, const char *key, uint32_t length);
 
-/* Writes tag and value of every row under each of `count` keys, all rows of a key together; a value for which memory does not
- * suffice is unreadable. */
+/* Writes tag and value of every row from `first` on under each of `count` keys, these rows of a key together; a value for which
+ * memory does not suffice is unreadable. Nothing is written where `first` is beyond the rows. */
 FORENSICS_EXPORT void forensics_pickle_columns(struct forensics_pickle *pickle, const char *const *keys, const uint32_t *lengths,
-                                               uint32_t count, uint8_t *tags, int64_t *values);
+                                               uint32_t count, uint64_t first, uint8_t *tags, int64_t *values);
 
 /* What a distinct value says once all that it refers to is written out: of a few bytes, references to references make any
  * amount. 32 for a container, 8 for any other value, and the bytes of a text. -1 when there is no such value. */
