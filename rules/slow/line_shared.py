@@ -34,22 +34,23 @@ _SHOWN = 3
 
 
 def _evaluate(
-    roster: Roster, liveness: Liveness, uses: LineUses, shared: SharedNics, users: NicUsers, hardware: Hardware,
+    roster: Roster, liveness: Liveness, ports: PortsReadTwice, shared: SharedNics, users: NicUsers, hardware: Hardware,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
-    stated = [nic for nic in shared if nic.use.lost >= thresholds["least_lost"]]
-    hosts = {nic.use.host for nic in stated}
-    if not stated or not liveness.may_move or hosts >= {use.host for use in uses}:
+    known = [nic for nic in shared if nic.lost >= thresholds["least_lost"]]
+    stated = [*known, *(nic for nic in shared if nic.use is None)]
+    hosts = {nic.host for nic in stated}
+    if not known or not liveness.may_move or hosts >= {port.host for port in ports}:
         return  # where the lines of all hosts are full, what is the network's and what others' is not stated
-    ranks = users.of({rank for nic in stated for rank in nic.use.ranks})
+    ranks = users.of({rank for nic in stated for rank in nic.ranks})
     yield _finding(ranks, stated, hardware)
-    reached = {peer for nic in stated for peer in nic.use.peers}
+    reached = {peer for nic in stated if nic.use for peer in nic.use.peers}
     if victims := {rank for rank in roster.ranks if roster.host_of(rank) in reached} - set(ranks):
         yield blocked_ranks(victims)
 
 
 def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hardware) -> Finding:
-    ordered = sorted(shared, key=lambda nic: (-nic.use.lost, nic.use.host, nic.use.nic))
+    ordered = sorted(shared, key=lambda nic: (-nic.lost, nic.host, nic.nic))
     worst = ordered[0]
     signs = (sign for rank in ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.CONGESTED)
     marks = [Evidence(sign.statement, sign.source) for sign in signs]
@@ -62,9 +63,9 @@ def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hard
         evidence=(*map(_evidence, ordered[:_SHOWN]), *_in_all(ordered), *marks[:_SHOWN]),
         granularity=Granularity.NIC,
         anomaly=Anomaly.FAIL_SLOW,
-        resource=Resource(nic=worst.use.nic if len(shared) == 1 else None),
+        resource=Resource(nic=worst.nic if len(shared) == 1 else None),
         mechanism=Mechanism("slow_flow", "local"),
-        impact=Impact(None, round(worst.use.lost, 3), None, "arrival"),
+        impact=Impact(None, round(worst.lost, 3), None, "arrival"),
         next_steps=(
             f"find out what else sends over the NICs of {ranks_text(ranks)}: storage, another job, a bandwidth test",
             "check what the switches report of congestion on these ports",
@@ -73,11 +74,12 @@ def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hard
 
 
 def _evidence(nic: SharedNic) -> Evidence:
-    line, use = nic.use.line_rate or 0.0, nic.use
+    get = "too few samples are left to show what these get"
+    if nic.use:
+        get = f"which get {nic.use.rate / 1e9:.1f} GB/s while they have work, {100 * nic.use.busy:.0f} % of the time"
     return Evidence(
-        f"port of NIC {use.nic} of {use.host} sends {nic.sent / 1e9:.1f} of {line / 1e9:.1f} GB/s over {nic.seconds:.1f} s, at "
-        f"least {nic.others / 1e9:.1f} GB/s of it not from {ranks_text(use.ranks)}, which get {use.rate / 1e9:.1f} GB/s "
-        f"while they have work, {100 * use.busy:.0f} % of the time",
+        f"port of NIC {nic.nic} of {nic.host} sends {nic.sent / 1e9:.1f} of {nic.line_rate / 1e9:.1f} GB/s over "
+        f"{nic.seconds:.1f} s, at least {nic.others / 1e9:.1f} GB/s of it not from {ranks_text(nic.ranks)}, {get}",
         nic.source,
     )
 
@@ -85,9 +87,9 @@ def _evidence(nic: SharedNic) -> Evidence:
 def _in_all(shared: Sequence[SharedNic]) -> Iterator[Evidence]:
     by_host: Mapping[str, list[SharedNic]] = defaultdict(list)
     for nic in shared:
-        by_host[nic.use.host].append(nic)
+        by_host[nic.host].append(nic)
     if len(shared) > _SHOWN:
-        found = "; ".join(f"{host}: {', '.join(nic.use.nic for nic in nics)}" for host, nics in sorted(by_host.items()))
+        found = "; ".join(f"{host}: {', '.join(nic.nic for nic in nics)}" for host, nics in sorted(by_host.items()))
         yield Evidence(f"so it is on {counted(len(shared), 'NIC')} ({found})")
 
 

@@ -34,7 +34,7 @@ def _evaluate(
     roster: Roster, liveness: Liveness, uses: LineUses, nics: NicUses, peaks: LinePeaks, fallen: FallenRates,
     shared: SharedNics, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
-    hosts = {nic.use.host for nic in shared}
+    hosts = {nic.host for nic in shared}
     if liveness.motion is Motion.STALLED or (hosts and not any(beyond(uses, hosts))):
         return  # what has an end at a line that others fill is slow by that: FX184 names it
     by_captures = not uses and bool(nics)

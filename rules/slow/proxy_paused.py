@@ -96,7 +96,7 @@ def _of_long_calls(
 
 def _with_others(slowness: Slowness, shared: SharedNics) -> set[tuple[str, str]]:
     """Operations, by communicator and kind, of ranks whose lines others fill: all who take part wait for these."""
-    ranks = {rank for nic in shared for rank in nic.use.ranks}
+    ranks = {rank for nic in shared for rank in nic.ranks}
     found = (each for link, channels in slowness.channels.items() if ranks & set(link) for each in channels)
     return {(each.communicator, each.kind) for each in found}
 

@@ -6,7 +6,6 @@ come to six tenths of a line by it. What a NIC moved at a stretch is a bound fro
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any, NewType
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
+from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines, whole
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 # Bytes of a transfer: requests that complete together are a small part of it.
@@ -62,10 +61,9 @@ def line_peaks(connection: DuckDBPyConnection, logs: ShimLogs, uses: LineUses) -
 
 def at_a_stretch(peaks: LinePeaks, uses: LineUses) -> tuple[float, ...]:
     """The part of its lines that NICs of each host reach (median); empty where that of a host is not known."""
-    parts = defaultdict[str, list[float]](list)
-    for use in uses:
-        parts[use.host] += [peaks[use.host, use.nic] / use.line_rate] if use.line_rate and (use.host, use.nic) in peaks else []
-    return tuple(median(found) for found in parts.values()) if all(parts.values()) else ()
+    seen = [use for use in uses if use.line_rate and (use.host, use.nic) in peaks]
+    parts = {host: [peaks[host, use.nic] / (use.line_rate or 1.0) for use in nics] for host, nics in whole(seen).items()}
+    return tuple(median(found) for found in parts.values()) if parts.keys() >= {use.host for use in uses} else ()
 
 
 def _peaks(columns: Columns) -> Iterator[tuple[tuple[str, str], float]]:

@@ -10,7 +10,7 @@ of which a log holds one sample in all (those of exchanges with many) is taken f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NewType
@@ -82,11 +82,17 @@ def most_of_lines(uses: Sequence[LineUse]) -> float | None:
 
 def by_hosts(uses: Sequence[LineUse]) -> tuple[float, ...]:
     """The part of its lines that each host moves: the median of its NICs whose lines are known."""
-    parts = defaultdict[str, list[float]](list)
+    found = whole([use for use in uses if use.part is not None])
+    return tuple(median(use.part or 0.0 for use in nics) for _, nics in sorted(found.items()))
+
+
+def whole(uses: Sequence[LineUse]) -> Mapping[str, list[LineUse]]:
+    """NICs by host; of a host that has such, those that as many ranks have as is usual: on the others one was not seen."""
+    hosts = defaultdict[str, list[LineUse]](list)
     for use in uses:
-        if use.part is not None:
-            parts[use.host].append(use.part)
-    return tuple(median(found) for _, found in sorted(parts.items()))
+        hosts[use.host].append(use)
+    usual = median(len(use.ranks) for use in uses) if uses else 0
+    return {host: [use for use in nics if len(use.ranks) >= usual] or nics for host, nics in hosts.items()}
 
 
 def apart(uses: Sequence[LineUse]) -> int:

@@ -7,7 +7,7 @@ where the ranks and the others together fill it: then the line has no more for t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NewType
@@ -17,6 +17,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.hardware.state import Port, ports_read_twice
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.steps.times import StepTimes
 
 # Counters of data count words of four bytes (InfiniBand architecture, PortXmitData); RoCE ports have the same unit.
@@ -30,20 +31,33 @@ _FULL = 0.8
 _MOST_OF_REST, _MOST_OF_LINE = 1.5, 1.1
 # The newest steps: ports are read after the end of the logs.
 _NEWEST = 5
+# Of what the least full of the ports sends that are shared for certain, and times what ranks send that have no others beside.
+_AS_FULL, _TIMES_USUAL = 0.9, 2.0
 # Times the rate of a NIC that others share: so much faster are those that nobody does.
 _FASTER = 1.33
 
 
 @dataclass(frozen=True, slots=True)
 class SharedNic:
-    """A NIC whose line others share: they send `others` bytes a second at least, what the ranks send while they have work is
-    `use.rate`, `sent` is all that the port sent, over `seconds`."""
+    """A NIC of `ranks` whose line others share: they send `others` bytes a second at least of `sent`, over `seconds`.
 
-    use: LineUse
+    `use` is what the ranks send; None where too few samples of theirs are left.
+    """
+
+    host: str
+    nic: str
+    ranks: tuple[int, ...]
+    line_rate: float
     others: float
     sent: float
     seconds: float
     source: str
+    use: LineUse | None = None
+
+    @property
+    def lost(self) -> float:
+        """Share of the time that its ranks would not need at the rate of the line, as far as that is known."""
+        return self.use.lost if self.use else 0.0
 
 
 SharedNics = NewType("SharedNics", tuple[SharedNic, ...])
@@ -59,33 +73,58 @@ def ports_of_hosts(connection: DuckDBPyConnection) -> PortsReadTwice:
 
 
 @reduction
-def shared_nics(uses: LineUses, ports: PortsReadTwice, steps: StepTimes) -> SharedNics:
+def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: StepTimes) -> SharedNics:
     """Hold what each port sent against what its ranks may have sent in that time."""
-    read = {(port.host, port.nic): port for port in ports}
-    found = [(use, read[use.host, use.nic]) for use in uses if use.part is not None and (use.host, use.nic) in read]
+    read = {(port.host, port.nic): port for port in ports if port.seconds}
+    known = {(use.host, use.nic): use for use in uses if use.part is not None and (use.host, use.nic) in read}
     step_s = median(steps.length[-_NEWEST:].tolist()) / 1e9 if steps.length.size else 0.0
-    full = [nic for use, port in found if (nic := _full(use, port, step_s)) is not None]
+    full = [nic for at, use in known.items() if (nic := _full(use, read[at], step_s)) is not None]
     # A host whose counters fit what one NIC gets has the same unit and moment for all of its ports.
-    hosts = {nic.use.host for nic in full if nic.use.rate <= _MOST_OF_REST * ((nic.use.line_rate or 0.0) - nic.others)}
-    shared = [nic for nic in full if nic.use.host in hosts]
+    hosts = {nic.host for nic in full if nic.use and nic.use.rate <= _MOST_OF_REST * (nic.line_rate - nic.others)}
+    shared = [nic for nic in full if nic.host in hosts]
+    shared += _as_full(
+        shared, [port for at, port in sorted(read.items()) if at not in known and at in users.by_nic], read, users
+    )
     return SharedNics(tuple(shared) if _explains(shared, uses) else ())
 
 
 def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
     """A NIC whose line is full with what others send, by the counters of its port."""
-    line, usual = use.line_rate or 0.0, use.rate * use.busy_most
-    sent = port.grown.get("port_xmit_data", 0) * _WORD / port.seconds if port.seconds else 0.0
-    own = min(use.rate, usual * (1 + step_s / port.seconds)) if step_s and port.seconds else use.rate
-    others = sent - own
+    line, usual, sent = use.line_rate or 0.0, use.rate * use.busy_most, _sent(port)
+    others = sent - (min(use.rate, usual * (1 + step_s / port.seconds)) if step_s else use.rate)
     if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - usual < _FULL * line:
         return None
-    return SharedNic(use, others, sent, port.seconds, port.source)
+    return SharedNic(use.host, use.nic, use.ranks, line, others, sent, port.seconds, port.source, use)
+
+
+def _as_full(
+    shared: Sequence[SharedNic], unknown: Sequence[Port], read: Mapping[tuple[str, str], Port], users: NicUsers
+) -> list[SharedNic]:
+    """NICs of which too little is known of what their ranks send, and whose ports are as full as those that others share.
+
+    Ports of the job that are not so full show what ranks send in that time.
+    """
+    least, line = min((_AS_FULL * nic.sent for nic in shared), default=0.0), min((nic.line_rate for nic in shared), default=0.0)
+    usual = max((sent for at, port in read.items() if at in users.by_nic and (sent := _sent(port)) < least), default=None)
+    if usual is None:
+        return []
+    found = [(port, _sent(port) - _TIMES_USUAL * usual) for port in unknown if least <= _sent(port) <= _MOST_OF_LINE * line]
+    return [
+        SharedNic(port.host, port.nic, users.by_nic[port.host, port.nic], line, others, _sent(port), port.seconds, port.source)
+        for port, others in found
+        if others >= _LEAST_OF_OTHERS * line
+    ]
+
+
+def _sent(port: Port) -> float:
+    """Bytes a second."""
+    return port.grown.get("port_xmit_data", 0) * _WORD / port.seconds
 
 
 def _explains(shared: Collection[SharedNic], uses: Sequence[LineUse]) -> bool:
     """Whether all NICs that have no traffic with a shared one are faster, as far as there are any."""
-    hosts = {nic.use.host for nic in shared}
-    most = max((nic.use.part or 0.0 for nic in shared), default=0.0)
+    hosts = {nic.host for nic in shared}
+    most = max((nic.use.part or 0.0 for nic in shared if nic.use), default=0.0)
     return all((use.part or 0.0) >= _FASTER * most for use in beyond(uses, hosts))
 
 

@@ -12,12 +12,14 @@ from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.hardware.state import Port
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.other_traffic import PortsReadTwice, SharedNics, shared_nics
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.slow import line_shared, network_slow, proxy_paused
 from tests.recordings.scenarios import recorded
 
 GB = 10**9
 SECOND = StepTimes({}, np.arange(4), np.full(4, 1e9))
+NOBODY, EVERYBODY = NicUsers(), NicUsers({(f"n{at}", "m"): (at,) for at in range(4)})
 RING = tuple(LineUse(f"n{at}", "m", (at,), 10 * GB, 0.3, 25 * GB, "x", (f"n{(at + 1) % 4}",), 0.3) for at in range(4))
 
 
@@ -29,8 +31,10 @@ def ports(sent_gb: Sequence[float]) -> PortsReadTwice:
     )
 
 
-def shared(sent_gb: Sequence[float], uses: Sequence[LineUse] = RING, steps: StepTimes = SECOND) -> list[str]:
-    return [nic.use.host for nic in shared_nics(LineUses(tuple(uses)), ports(sent_gb), steps)]
+def shared(
+    sent_gb: Sequence[float], uses: Sequence[LineUse] = RING, steps: StepTimes = SECOND, users: NicUsers = NOBODY
+) -> list[str]:
+    return [nic.host for nic in shared_nics(LineUses(tuple(uses)), ports(sent_gb), users, steps)]
 
 
 def test_what_fills_the_line_beside_the_ranks_is_of_others() -> None:
@@ -63,9 +67,29 @@ def test_a_nic_whose_ranks_seem_to_get_more_is_shared_beside_one_of_its_host() -
     beside = [replace(use, nic="k", rate=19 * GB, busy_most=0.15) for use in RING]
     sent = (3, 18, 3, 18)
     read = (*ports(sent), *(replace(port, nic="k") for port in ports(sent)))
-    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), SECOND)
-    assert [(nic.use.host, nic.use.nic) for nic in found] == [("n1", "m"), ("n3", "m"), ("n1", "k"), ("n3", "k")]
-    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), SECOND)
+    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), NOBODY, SECOND)
+    assert [(nic.host, nic.nic) for nic in found] == [("n1", "m"), ("n3", "m"), ("n1", "k"), ("n3", "k")]
+    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), NOBODY, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("sent", "known", "named"),
+    [
+        ([3, 18, 3, 18], 3, ["n1", "n3"]),
+        ([3, 18, 3, 12], 3, []),
+        ([8, 18, 7, 18], 3, []),
+        ([3, 18, 3, 18], 1, []),
+    ],
+    ids=["as full", "less full", "ranks that send much", "none for certain"],
+)
+def test_a_port_as_full_as_a_shared_one_is_shared_where_little_is_known_of_its_ranks(
+    sent: list[float], known: int, named: list[str]
+) -> None:
+    """Of host n3 no samples are left: its port is full, those of hosts without others beside send little.
+
+    Where n3 is not shared, n2 is as slow and has nothing to do with n1: something else is slow.
+    """
+    assert shared(sent, RING[:known], users=EVERYBODY) == named
 
 
 def test_a_job_that_became_slower_sends_a_longer_step_beside_what_fits() -> None:
@@ -106,9 +130,11 @@ def test_the_whole_network_is_named_only_where_nobody_fills_lines(rate: int, cod
 def test_lines_of_all_hosts_that_are_full_name_nobody() -> None:
     case = recorded("line-shared")
     nics = supply_of(case).get(SharedNics)
-    assert [nic.use.host for nic in nics] == ["worker-26.train", "worker-27.train"]
-    uses = LineUses(tuple(nic.use for nic in nics))
-    found, _ = run(supply_of(case, instead={LineUses: uses, SharedNics: nics}), [line_shared.RULE], {})
+    assert [nic.host for nic in nics] == ["worker-26.train", "worker-27.train"]
+    ports = PortsReadTwice(
+        tuple(port for port in supply_of(case).get(PortsReadTwice) if port.host in {nic.host for nic in nics})
+    )
+    found, _ = run(supply_of(case, instead={PortsReadTwice: ports, SharedNics: nics}), [line_shared.RULE], {})
     assert not found
 
 

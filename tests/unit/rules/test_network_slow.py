@@ -116,6 +116,12 @@ def test_one_nic_does_not_speak_for_its_host() -> None:
     assert list(by_hosts(nics((10e9, 4e9, 10e9, 4e9)))) == pytest.approx([0.4, 0.16]), "a host of its own rate does"
 
 
+def test_a_nic_of_which_a_rank_was_not_seen_does_not_speak_for_its_host() -> None:
+    found = [replace(use, ranks=(number, 9)) for number, use in enumerate(nics((10e9, 10e9, 10e9, 5e9, 10e9, 5e9)))]
+    assert list(by_hosts(found)) == pytest.approx([0.4, 0.2])
+    assert list(by_hosts([*found[:3], *(replace(use, ranks=use.ranks[:1]) for use in found[3:])])) == pytest.approx([0.4, 0.4])
+
+
 @pytest.mark.parametrize(
     ("ways", "pairs"),
     [
