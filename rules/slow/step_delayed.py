@@ -80,7 +80,9 @@ def _evaluate(
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
-        yield shown_by_cores(hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown), busy, roster)
+        finding = hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown)
+        # Cores that are taken for good, as far as is seen, make no single transfer of many late.
+        yield shown_by_cores(finding, busy, roster) if len(found) >= thresholds["least_again"] else finding
 
 
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:

@@ -12,10 +12,12 @@ from forensics.model import Cause, Finding
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 MS = 1_000_000
 RANKS, STEPS = 4, 20
+ENOUGH = BusyHosts({})
 
 
 def delay(
@@ -32,9 +34,12 @@ def delay(
 
 def findings(
     found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = (),
-    usual: int = STEPS - 1,
+    usual: int = STEPS - 1, short: BusyHosts = ENOUGH,
 ) -> list[Finding]:  # fmt: skip
-    """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower."""
+    """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower.
+
+    Cores of the `short` hosts are taken.
+    """
     connection = new_case()
     insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank % hosts}") for rank in range(RANKS)])
     ranks = frozenset(range(RANKS))
@@ -45,7 +50,7 @@ def findings(
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
     rule = find("FX175")
     assert rule is not None
-    given: dict[object, object] = {Delays: made, Hardware: Hardware(signs), Thresholds: thresholds(rule, {})}
+    given: dict[object, object] = {Delays: made, Hardware: Hardware(signs), Thresholds: thresholds(rule, {}), BusyHosts: short}
     return [finding for finding in supply_of(connection, None).call(rule.evaluate, given) if not finding.by_design]
 
 
@@ -196,3 +201,11 @@ def test_a_long_step_among_steps_that_differ_anyway_is_nobodys(
 def test_a_gpu_that_is_shared_is_the_cause_only_of_a_step_that_was_as_much_longer(factor: float, cause: Cause) -> None:
     """Half a second became one and a half: three times, though little of the whole record."""
     assert [finding.cause for finding in findings([delay(1, 0.0)], factor=factor)] == [cause]
+
+
+@pytest.mark.parametrize(("steps", "ranks"), [((7,), (1, 2)), ((7, 9, 11), (1,))])
+def test_taken_cores_explain_many_slow_transfers_and_no_single_one(steps: tuple[int, ...], ranks: tuple[int, ...]) -> None:
+    """They are taken for as long as anybody measured: one message of many that is late by seconds is late by something else."""
+    short = BusyHosts({"host1": TakenCores("host1", 40.0, 0.5, "node.json")})
+    found = [replace(delay(1, 0.0, step=step, is_spread=False), ranks=(1, 2), is_transfer=True) for step in steps]
+    assert [each.ranks for each in findings(found, short=short)] == [ranks]
