@@ -76,7 +76,8 @@ def _evaluate(
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
-    late = in_step(list(roots(lateness, lambda item: _material(item, layout, thresholds))), groups, lateness.linked)
+    material = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
+    late = in_step(material, groups, lateness.linked, lateness.seen)
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
@@ -229,9 +230,8 @@ def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[in
         why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(open_)))}"
         yield Evidence(why, None, supports=False)
     elif others:
-        yield Evidence(
-            "they work in step or pass messages on, and cost nearly the same: one of them is late", None, supports=False
-        )
+        why = "they work in step or pass messages on, cost nearly the same or left no record: one of them is late"
+        yield Evidence(why, None, supports=False)
 
 
 def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float]:

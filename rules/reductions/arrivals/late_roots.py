@@ -39,22 +39,27 @@ def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple
 
 
 def in_step(
-    late: Sequence[tuple[Lateness, tuple[int, ...]]], groups: Iterable[tuple[int, ...]], linked: Collection[tuple[int, int]]
+    late: Sequence[tuple[Lateness, tuple[int, ...]]],
+    groups: Iterable[tuple[int, ...]],
+    linked: Collection[tuple[int, int]],
+    seen: Collection[int],
 ) -> list[tuple[Lateness, tuple[int, ...]]]:
     """Late ranks of a group that works in step, none of them last within it, as one: any of the group may be meant.
 
-    Ranks that receive of the group, and are not later than it, are of that one too: their sender may have left no record.
+    So may a member that is not `seen` to come to any call: whoever works in step with it passes its lateness on. Ranks that
+    receive of the group, and are not later than it, are of that one too: their sender may have left no record.
     """
     found = list(late)
     for group in groups:
         same = [each for each in found if each[0].rank in group and each[0].within is None]
-        if len(same) > 1 and not any(set(item.members) == set(group) for item, _ in same):
+        open_ = set(group) if len(same) > 1 else set(group) - set(seen)
+        if same and open_ and not any(set(item.members) == set(group) for item, _ in same):
             (first, others), *rest = same
             reached = {b for a, b in linked if a in group} - {*group}
             later = [each for each in found if each[0].rank in reached and each[0].within is None]
             along = [each for each in later if each[0].lost_ns <= first.lost_ns]
             alike = {item.rank for item, _ in along if first.lost_ns < _CLEARLY * item.lost_ns}
-            beside = {*others, *group, *alike, *(rank for _, each in rest for rank in each)}
+            beside = {*others, *open_, *alike, *(rank for _, each in rest for rank in each)}
             left = [each for each in found if each not in same and each not in along]
             found = [(first, tuple(sorted(beside - {first.rank}))), *left]
     return found

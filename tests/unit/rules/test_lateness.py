@@ -304,7 +304,9 @@ def test_late_ranks_of_a_group_in_step_are_not_told_apart(
 ) -> None:
     """Each comes late to the calls with its replica by as much, and nothing shows who is last among them."""
     groups = [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert [(item.rank, others) for item, others in in_step([(item, ()) for item in late], groups, frozenset())] == found
+    assert [
+        (item.rank, others) for item, others in in_step([(item, ()) for item in late], groups, frozenset(), range(8))
+    ] == found
 
 
 @pytest.mark.parametrize(
@@ -314,5 +316,22 @@ def test_late_ranks_of_a_group_in_step_are_not_told_apart(
 def test_who_receives_of_a_late_group_is_late_by_it(lost_ms: int, found: list[tuple[int, tuple[int, ...]]]) -> None:
     """Rank 2, of which nothing is left, works in step with two late ranks and sends to rank 9."""
     late = [late_at(0, 0, 4), late_at(1, 1, 5), replace(late_at(9, 9, 8), lost_ns=lost_ms * MS)]
-    of_group = in_step([(item, ()) for item in late], [(0, 1, 2, 3)], frozenset({(2, 9), (9, 2)}))
+    of_group = in_step([(item, ()) for item in late], [(0, 1, 2, 3)], frozenset({(2, 9), (9, 2)}), range(10))
     assert [(item.rank, others) for item, others in of_group] == found
+
+
+@pytest.mark.parametrize(
+    ("late", "others"),
+    [
+        (late_at(0, 0, 4), (2,)),
+        (late_at(5, 1, 5), ()),
+        (replace(late_at(0, 0, 4), within=late_at(0, 0, 1, 2, 3)), ()),
+        (late_at(0, 0, 1, 2, 3), ()),
+    ],
+    ids=["with one that left nothing", "all are seen", "it leads", "it is last within them"],
+)
+def test_who_works_in_step_with_one_that_left_no_record_may_be_late_because_of_it(
+    late: Lateness, others: tuple[int, ...]
+) -> None:
+    seen = {0, 1, 3, 4, 5, 6, 7}
+    assert in_step([(late, ())], [(0, 1, 2, 3), (4, 5, 6, 7)], frozenset(), seen) == [(late, others)]
