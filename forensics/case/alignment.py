@@ -7,7 +7,7 @@ reports no members (docs/formats/flight-recorder.md), so they are inferred from 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
@@ -16,6 +16,7 @@ from forensics.case.call_store import call_column, calls_table
 from forensics.case.database import has_rows, insert_rows, rows_of
 from forensics.case.gathered import LARGEST_WORLD, gathered_world_size
 from forensics.case.logged_calls import complete_calls
+from forensics.case.logged_groups import logged_groups
 
 DEFAULT_GROUP = "default_pg"
 _NAMED = "FROM group_views WHERE pg_name IS NOT NULL AND rank IS NOT NULL"
@@ -27,12 +28,6 @@ SELECT pg_name, coalesce(min_by(description, (rank, description)) FILTER (descri
 # Every rank lists all members of every group: distinct here, for a large world has millions of numbers in these lists.
 _MEMBER_LISTS = f"SELECT DISTINCT pg_name, members {_NAMED} AND len(members) > 0"
 _VIEWS_WITHOUT_MEMBERS = f"SELECT DISTINCT pg_name, rank, pg_id {_NAMED} AND coalesce(len(members), 0) = 0 ORDER BY ALL"
-_STATES = """
-SELECT communicator, max(size), list(DISTINCT {'place': group_rank, 'rank': rank} ORDER BY {'place': group_rank, 'rank': rank})
-FROM communicator_states
-WHERE communicator IS NOT NULL AND rank IS NOT NULL AND group_rank >= 0 AND size > 1
-GROUP BY communicator HAVING min(size) = max(size) ORDER BY communicator
-"""
 
 
 @dataclass(slots=True)
@@ -45,6 +40,7 @@ class _Group:
     users: dict[int, int | None] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     reported: set[tuple[int, ...]] = field(default_factory=set)
+    alike: tuple[int, ...] = ()
 
 
 def align(connection: DuckDBPyConnection) -> None:
@@ -57,7 +53,7 @@ def align(connection: DuckDBPyConnection) -> None:
     several_backends = _names_with_several_backends(groups)
     for group in groups:
         for generation, (label, method, ranks) in enumerate(_member_sets(group, world, several_backends)):
-            confidence = {"reported": "read", "world": "inferred", "peers": "assumed"}[method]
+            confidence = {"reported": "read", "siblings": "inferred", "world": "inferred", "peers": "assumed"}[method]
             rows.append((label, generation, group.name, group.description, group.backend, len(ranks), method, confidence))
             places = _places(group, method, ranks)
             members.extend((label, place, rank, group.users.get(rank)) for place, rank in zip(places, ranks, strict=True))
@@ -171,6 +167,7 @@ def _add_logged(connection: DuckDBPyConnection, groups: dict[tuple[str, str], _G
         for rank in stated.seen:
             group.users.setdefault(rank, None)
         group.places |= stated.places
+        group.alike = stated.alike
         if stated.members:
             group.reported.add(stated.members)
 
@@ -190,6 +187,8 @@ def _member_sets(group: _Group, world: tuple[int, ...], ambiguous: frozenset[str
         if len(sets) == 1:
             return [(label, "reported", sets[0])]
         return [(f"{label}[{_span(ranks)}]", "reported", ranks) for ranks in sets]
+    if group.alike:
+        return [(label, "siblings", group.alike)]
     if group.description == DEFAULT_GROUP or (group.name == "0" and set(group.users) <= set(world)):
         return [(label, "world", tuple(sorted(set(world) | set(group.users))))]
     return [(label, "peers", tuple(sorted(group.users)))]
@@ -202,44 +201,3 @@ def plain_label(name: str, description: str | None) -> str:
 
 def _span(ranks: tuple[int, ...]) -> str:
     return ",".join(map(str, ranks)) if len(ranks) <= 4 else f"{ranks[0]},{ranks[1]}..{ranks[-1]}"
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedGroup:
-    """One communicator: `seen` are ranks whose process says that it belongs; `members` is empty when some are not known.
-
-    `places` are those of the ranks in the group.
-    """
-
-    communicator: str
-    seen: tuple[int, ...]
-    members: tuple[int, ...]
-    places: Mapping[int, int]
-
-
-def logged_groups(connection: DuckDBPyConnection, world_size: int | None) -> list[LoggedGroup]:
-    """All communicators of two or more that a log tells of, in label order.
-
-    The members are known when every place of the group has stated its rank, or when the group is as large as the job and each
-    known place is the rank itself. A place that two ranks claim makes the group unknown.
-    """
-    rows = rows_of(connection, "communicator_states", _STATES)
-    return [
-        LoggedGroup(
-            label,
-            tuple(sorted({p["rank"] for p in places})),
-            _members(size, places, world_size),
-            {p["rank"]: p["place"] for p in places},
-        )
-        for label, size, places in rows
-    ]
-
-
-def _members(size: int, places: list[dict[str, int]], world_size: int | None) -> tuple[int, ...]:
-    by_place = {place["place"]: place["rank"] for place in places}
-    if len(by_place) != len(places) or len(set(by_place.values())) != len(places) or any(place >= size for place in by_place):
-        return ()
-    if len(by_place) == size:
-        return tuple(by_place[place] for place in range(size))
-    whole = size == world_size and all(place == rank for place, rank in by_place.items())
-    return tuple(range(size)) if whole else ()

@@ -45,7 +45,7 @@ WITH chosen AS (
                PARTITION BY o.source_id, o.communicator ORDER BY o.op_id) AS collectives
     FROM operations o JOIN rank_logs USING (source_id, rank) JOIN communicators c USING (communicator)
     JOIN members m ON m.communicator = o.communicator AND m.rank = o.rank
-    WHERE c.method = 'reported' AND o.op_id > 0
+    WHERE c.method IN ('reported', 'siblings') AND o.op_id > 0
 ), numbered AS (
     SELECT * EXCLUDE (mixed, kept, newest, collectives),
            CASE WHEN paired OR NOT mixed THEN op_id WHEN kept = newest THEN collectives END AS number,
@@ -65,7 +65,7 @@ WITH chosen AS (
                bool_or(NOT n.paired AND n.number IS NULL) AS uncounted, m.rank IN (SELECT rank FROM rank_logs) AS heard
         FROM members m JOIN communicators c USING (communicator)
         LEFT JOIN numbered n ON n.communicator = m.communicator AND n.rank = m.rank
-        WHERE c.method = 'reported' GROUP BY ALL
+        WHERE c.method IN ('reported', 'siblings') GROUP BY ALL
     )
     SELECT communicator, bool_or(coalesce(uncounted, false)) AS uncounted,
            least(min(started), (SELECT min(p.number) FROM parted p

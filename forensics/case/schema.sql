@@ -135,7 +135,7 @@ CREATE TABLE communicators (
     description VARCHAR,            -- group description
     backend VARCHAR,                -- nccl, gloo, ...
     size INTEGER,                   -- number of members
-    method VARCHAR NOT NULL,        -- reported (pg_config), world (default group), or peers (ranks seen using it)
+    method VARCHAR NOT NULL,        -- reported (pg_config), siblings (as groups alike), world (default group), or peers (ranks seen using it)
     confidence VARCHAR NOT NULL     -- read, inferred or assumed
 );
 

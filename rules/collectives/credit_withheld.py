@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Mechanism, Resource
 from forensics.rules.interface import Need, Rule
@@ -14,6 +14,7 @@ from forensics.rules.reductions.network.flow_faults import (
     flow_since,
     flow_stage,
     idle_evidence,
+    is_left_out,
 )
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -39,14 +40,7 @@ def _evaluate(roster: Roster, faulty: FaultyFlows, text: EvidenceText, open_flow
         rank = flow.holder
         if rank is not None and rank not in seen:
             seen.add(rank)
-            yield _finding(roster, text, flow, rank, serves=flow.state is FlowState.NOT_STARTED and _serves(flow, open_flows))
-
-
-def _serves(flow: Flow, others: Iterable[Flow]) -> bool:
-    """Whether the proxy of the holder has posted steps of a later call: then it runs."""
-    at = None if flow.holder is None else flow.order_at(flow.holder)
-    own = ((each, end) for each in others for end in each.ends if end.rank == flow.holder and end.posted)
-    return any(each.comes_behind(flow) or (at is not None and end.order > at) for each, end in own)
+            yield _finding(roster, text, flow, rank, serves=is_left_out(flow, open_flows))
 
 
 def _finding(roster: Roster, text: EvidenceText, flow: Flow, rank: int, *, serves: bool) -> Finding:

@@ -54,10 +54,19 @@ def faulty_flows(
             if flow.communicator not in mismatched
             and flow.holder not in broken
             and not (flow.holder in known and _explained_above(groups, graph, flow))
-            and not (flow.state not in NETWORK and flow.holder in held)
+            and not (flow.state not in NETWORK and flow.holder in held and not is_left_out(flow, flows))
             and not (flow.state is FlowState.RECEIVER_SIDE and _may_lack_it(flow, graph, flows))
         )
     )
+
+
+def is_left_out(flow: Flow, others: Iterable[Flow]) -> bool:
+    """Whether the proxy of the holder did not begin this call, and has posted steps of a later one: then it runs."""
+    if flow.state is not FlowState.NOT_STARTED:
+        return False
+    at = None if flow.holder is None else flow.order_at(flow.holder)
+    own = ((each, end) for each in others for end in each.ends if end.rank == flow.holder and end.posted)
+    return any(each.comes_behind(flow) or (at is not None and end.order > at) for each, end in own)
 
 
 def _may_lack_it(flow: Flow, graph: WaitGraph, flows: OpenFlows) -> bool:

@@ -5,25 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from unittest.mock import create_autospec
 
+import duckdb
 import pytest
 
-from forensics.rules.collectives.credit_withheld import _serves
 from forensics.rules.collectives.gpu_not_ready import RULE as GPU_NOT_READY
+from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
+    RootFlows,
+    faulty_flows,
     flow_evidence,
     idle_evidence,
+    is_left_out,
     left_by_proxy,
     standing_flows,
 )
 from forensics.rules.reductions.network.flow_states import Reached, _both, _sender_alone, judged
-from forensics.rules.reductions.network.held_devices import HeldByEnded
+from forensics.rules.reductions.network.held_devices import HeldByEnded, HeldDevices
 from forensics.rules.reductions.network.host_places import HostPlaces
 from forensics.rules.reductions.network.root_flows import root_flows
-from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.network.work_requests import QueuePairs
+from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
@@ -216,13 +223,27 @@ def test_a_message_without_a_later_one_has_the_place_of_its_call(order: int, is_
     (left_out,) = judged({("nccl:a", 7, "p2p", 0, 0, 1): {"send": end(0, (4, 4, 0, 0), order=3)}}, known)
     other = flow(2, 1, FlowState.GPU_NOT_READY, number=9, order=order, kind="p2p")
     assert left_out.state is FlowState.NOT_STARTED and left_out.order_at(1) == 5
-    assert (left_out in root_flows([left_out, other], {})) is _serves(left_out, [other]) is is_root
+    assert (left_out in root_flows([left_out, other], {})) is is_left_out(left_out, [other]) is is_root
 
 
 def test_a_proxy_that_serves_later_messages_runs() -> None:
     left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
-    assert _serves(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
-    assert not _serves(left_out, [left_out, message(6, FlowState.GPU_NOT_READY, at_receiver=4)])
+    assert is_left_out(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
+    assert not is_left_out(left_out, [left_out, message(6, FlowState.GPU_NOT_READY, at_receiver=4)])
+
+
+@pytest.mark.parametrize(("later", "is_accused"), [(8, True), (6, False)])
+def test_no_device_keeps_a_proxy_from_one_message_that_serves_later_ones(later: int, is_accused: bool) -> None:
+    """The device of rank 1 may stand in a call inside its host, which holds up what it sends and what it takes out."""
+    left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
+    flows = OpenFlows((left_out, message(later, FlowState.GPU_NOT_READY, at_receiver=20)))
+    with duckdb.connect() as connection:
+        calls = Calls(connection, frozenset(), frozenset({0, 1}), frozenset())
+        found = faulty_flows(
+            RootFlows((left_out,)), flows, BlockingMismatches(()), QueuePairs(()), calls, Communicators(()), wait_graph(()),
+            RecordedRanks(frozenset()), HeldDevices(frozenset({1})),
+        )  # fmt: skip
+    assert found == ((left_out,) if is_accused else ())
 
 
 def test_what_moved_a_moment_ago_is_not_stuck() -> None:
