@@ -29,7 +29,9 @@ _OF_ANOTHER = re.compile(
     r"NCCL (?:error|communicator|operation|timeout)|"
     r"error code is (?:4|6|7|9|50704[678])\b|hccl\w* api failed|[Cc]ollective call returned error|Transport init error|"
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
-    r"[Tt]imed? ?out|Timeout|collective operation|monitoredBarrier|[Mm]ismatch between collectives|Horovod has been shut down|"
+    # torch_npu names the call that failed, as `AclrtSynchronizeStreamWithTimeout`, whatever its error was.
+    r"(?<!StreamWith)[Tt]imed? ?out|collective operation|monitoredBarrier|[Mm]ismatch between collectives|"
+    r"Horovod has been shut down|"
     r"store based barrier|TCPStore|[Ss]ocket|UNAVAILABLE|[Aa]borted due to|SIGTERM|cancelled|EOFError"
 )
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")

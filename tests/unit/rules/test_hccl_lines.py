@@ -68,6 +68,14 @@ def test_the_rank_whose_device_failed_before_the_others_gave_up(tmp_path: Path, 
     assert (named(verdict), verdict.outcome) == ({5}, Outcome.FAILSTOP)
 
 
+def test_the_call_that_torch_npu_names_is_no_word_of_a_peer(tmp_path: Path) -> None:
+    """It synchronises with a time limit whatever its error is: 507015 is an exception of the device, 507048 of a collective."""
+    raised = "[rank{0}]: RuntimeError: NPU function error: c10_npu::acl::AclrtSynchronizeStreamWithTimeout, error code is {1}\n"
+    others = "".join(raised.format(rank, 507048) for rank in (0, 1, 3))
+    assert named(pasted(tmp_path, raised.format(2, 507015) + others)) == {2}
+    assert not named(pasted(tmp_path, raised.format(2, 507048) + others))
+
+
 RAISED = "[rank{0}]: RuntimeError: OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6\n"
 
 
