@@ -32,6 +32,7 @@ _BY_WATCHDOG = b"Pyspy dump for PID "
 _OF_TIMEOUT = b"Stack trace of the failed collective: "
 # What `py-spy dump --locals` prints below a frame.
 _VARIABLE = re.compile(r" {8}(?:Arguments|Locals):$| {12}[A-Za-z_.]\w{0,200}: ")
+_FENCE = "```"
 _OF_GDB = ("Python v", "[New LWP", "[Inferior ", "warning: ", "(gdb) ", "[Thread debugging ", "Using host libthread_db ")
 _OF_ENVIRONMENT = re.compile(r"(?:export )?[A-Z_][A-Z0-9_]{1,63}=\S*\s*")
 
@@ -54,9 +55,18 @@ def sniff(head: bytes, path: str) -> int:
     # Below a frame gdb prints the line of its source, above all frames the built-in function that they are in.
     sources = frames + headers if OF_PYTHON.encode() in head else 0
     others = len(lines) - headers - frames - min(dated, headers) - sources
-    is_log = b"\nFatal Python error: " in b"\n" + head or (others > 0 and b"\nTimeout (" in b"\n" + head)
+    is_timed = others > 0 and b"\nTimeout (" in b"\n" + head and _is_beside_others(head)
+    is_log = b"\nFatal Python error: " in b"\n" + head or is_timed
     is_log = is_log or _BY_WATCHDOG in head or _OF_TIMEOUT in head
     return 70 if headers and frames and headers + frames > others and not is_log else 0
+
+
+def _is_beside_others(head: bytes) -> bool:
+    """Whether a process wrote something beside its dumps: not what stands around the fences of a page in Markdown."""
+    text = head.decode("utf-8", "replace")
+    pasted = [part.partition("\n")[2] for part in text.split(_FENCE)[1::2]] or [text]
+    plain = (_plain(line) for part in pasted for line in part.splitlines() if line.strip())
+    return any(not (_is_about_the_dump(line) or _is_of_a_stack(line) or _is_dated(line)) for line in plain)
 
 
 def _is_about_the_dump(line: str) -> bool:

@@ -165,3 +165,15 @@ def test_the_rank_of_so_many_in_a_command(arguments: str, rank: int | None) -> N
     began = process_time()
     found = read((stack(7) + stack(88, command=f"python train.py {arguments}")).encode(), "stack.txt")
     assert mains(found, "pid", "rank") == [(7, None), (88, rank)] and process_time() - began < 2
+
+
+@pytest.mark.parametrize("language", ["", "text"])
+def test_dumps_of_a_timer_in_a_page_of_markdown(language: str) -> None:
+    """What stands around the fences nobody's process wrote; beside its own lines they are of a log."""
+    timer = "Timeout (0:02:00)!\nThread 0x00007f57caf7{0} (most recent call first):\n"
+    frames = '  File "/w/torch/distributed/distributed_c10d.py", line 4159 in barrier\n  File "/w/t.py", line 9 in <module>\n'
+    fences = (f"rank {rank}:\n\n```{language}\n{timer.format(1740 + rank)}{frames}```\n\n" for rank in range(2))
+    page = "It hangs after the first epoch.\n\n" + "".join(fences)
+    assert [row["rank"] for row in read(page.encode(), "issue.md").rows("stacks")] == [0, 1]
+    among = page.replace("Timeout (", "loss 2.1, lr 3e-4\nTimeout (")
+    assert read(among.encode(), "issue.md").ingester == "training_log"
