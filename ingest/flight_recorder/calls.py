@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forensics.ingest.flight_recorder.batches import batches, ends_of_messages, states_of_batches
 from forensics.ingest.flight_recorder.entries import Coded, Codes, Entries, Flags, Numbers, combined
 
 Group = tuple[int | None, str | None, str | None]
@@ -76,10 +77,10 @@ def calls_of(entries: Entries) -> Calls:
     names = entries.coded("profiling_name", parsed_name)
     kinds, groups = names.mapped(lambda name: name[1]), process_groups(entries)
     started, ended = _times(entries, "time_discovered_started_ns"), _times(entries, "time_discovered_completed_ns")
-    is_p2p = _is_point_to_point(entries, kinds)
+    is_p2p = _is_point_to_point(entries, kinds, groups.codes)
     sequence = _sequence(entries, is_p2p)
-    batch, in_batch = _batches(kinds, groups.mapped(lambda group: group[0]), is_p2p, sequence)
-    states = _of_batches(_states(entries, names.mapped(lambda name: name[0]), started, ended), kinds, batch, in_batch)
+    batch, in_batch = batches(kinds, groups.mapped(lambda group: group[0]), is_p2p, sequence)
+    states = states_of_batches(_states(entries, names.mapped(lambda name: name[0]), started, ended), kinds, batch, in_batch)
     return Calls(groups, names, _created(entries), started, ended, is_p2p, sequence, batch, in_batch, states)
 
 
@@ -119,11 +120,15 @@ def parsed_name(name: str) -> tuple[str | None, str, int | None, int | None]:
     return match["backend"], match["kind"], own, peer
 
 
-def _is_point_to_point(entries: Entries, kinds: Coded[str]) -> Numbers:
-    """What the entry says, else what its kind says."""
+def _is_point_to_point(entries: Entries, kinds: Coded[str], groups: Codes) -> Numbers:
+    """What the entry says, else what its kind says; the end of a batch of messages is one of them, whatever it says."""
     flags = entries.flags("is_p2p")
     by_kind = np.array([kind in _POINT_TO_POINT for kind in kinds.values], dtype=np.bool_)[kinds.codes]
-    return Numbers(np.where(flags.known, flags.data.astype(np.bool_), by_kind), np.ones(entries.count, dtype=np.bool_))
+    data = np.where(flags.known, flags.data.astype(np.bool_), by_kind)
+    ends = ~data & np.array([kind == "coalesced" for kind in kinds.values], dtype=np.bool_)[kinds.codes]
+    if ends.any():
+        data = data | ends_of_messages(entries, groups, data, ends)
+    return Numbers(data, np.ones(entries.count, dtype=np.bool_))
 
 
 def _sequence(entries: Entries, is_p2p: Numbers) -> Numbers:
@@ -134,25 +139,6 @@ def _sequence(entries: Entries, is_p2p: Numbers) -> Numbers:
     own = entries.integers("p2p_seq_id", "seq_id")
     data = np.where(is_p2p.data, own.data, collective.data)
     return Numbers(data, np.where(is_p2p.data, own.known, collective.known))
-
-
-def _batches(kinds: Coded[str], pg_id: Coded[int | None], is_p2p: Numbers, sequence: Numbers) -> tuple[Codes, Flags]:
-    """Which group call each entry is of, and whether it shares it: coalesced operations have one sequence number."""
-    if not any("coalesced" in kind for kind in kinds.values):
-        return kinds.codes, np.zeros(len(kinds.codes), dtype=np.bool_)
-    calls = combined(pg_id, is_p2p.coded(), sequence.coded()).codes
-    return calls, np.bincount(calls)[calls] > 1
-
-
-def _of_batches(states: Coded[str], kinds: Coded[str], calls: Codes, in_batch: Flags) -> Coded[str]:
-    """The members of a batch stay `scheduled` for ever in the recorder: they are where the entry that closes the batch is."""
-    closing = in_batch & np.array(["coalesced" in kind for kind in kinds.values], dtype=np.bool_)[kinds.codes]
-    if not closing.any():
-        return states
-    state_of_call = np.full(int(calls.max()) + 1, -1)
-    state_of_call[calls[closing]] = states.codes[closing]
-    closed = state_of_call[calls]
-    return Coded(np.where(in_batch & (closed >= 0), closed, states.codes), states.values)
 
 
 def _state(value: Any) -> str | None:

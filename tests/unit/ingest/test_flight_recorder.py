@@ -129,6 +129,50 @@ def test_members_of_a_batch_are_where_the_entry_that_closes_it_is(state: str) ->
     assert [row["state"] for row in found] == ["done", stated, stated, stated, "pending"]
 
 
+def message(number: int, operation: int, name: str = "send 0->1") -> dict[str, Any]:
+    return entry(profiling_name=f"nccl:{name}", is_p2p=True, collective_seq_id=3, p2p_seq_id=number, op_id=operation)
+
+
+def end_of(number: int, operation: int, collective: int = 3, state: str = "completed", **values: Any) -> dict[str, Any]:
+    """As torch 2.11 ends a batch: no point-to-point operation by its own word, its collective number is that of the group."""
+    numbers = {"collective_seq_id": collective, "p2p_seq_id": number, "op_id": operation}
+    return entry(profiling_name="nccl:coalesced", state=state, is_p2p=False, **numbers, **values)
+
+
+def test_the_end_of_a_batch_of_messages_need_not_call_itself_one() -> None:
+    found = rows(message(7, 10), message(7, 11, "recv 0<-1"), end_of(7, 11), message(8, 12), end_of(8, 12, state="scheduled"))
+    assert [(row["sequence"], row["is_p2p"], row["group_call"], row["state"]) for row in found] == [
+        *[(7, True, 7, "done")] * 3,
+        *[(8, True, 8, "pending")] * 2,
+    ]
+
+
+def test_a_batch_of_collectives_after_a_message_is_none_of_messages() -> None:
+    """Its message number is that of the last message of the group."""
+    found = rows(message(7, 10), end_of(7, 12, collective=4), message(8, 13), end_of(8, 13))
+    assert [(row["sequence"], row["is_p2p"], row["state"]) for row in found] == [
+        (7, True, "pending"),
+        (4, False, "done"),
+        (8, True, "done"),
+        (8, True, "done"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("collective", "others", "is_p2p"),
+    [
+        (0, (), True),
+        (3, (message(8, 12), end_of(8, 12)), True),
+        (3, (), False),
+        (3, (message(8, 12), end_of(8, 12), end_of(8, 14, collective=4)), False),
+        (3, (message(8, 12), end_of(8, 12), end_of(8, 14, collective=4, pg_id=1, process_group=["1", "dp"])), True),
+    ],
+    ids=["no collective was made", "as the others", "nothing else", "others are of both kinds", "another group"],
+)
+def test_the_end_of_a_batch_that_left_the_ring(collective: int, others: tuple[dict[str, Any], ...], is_p2p: bool) -> None:
+    assert rows(end_of(7, 11, collective=collective), *others)[0]["is_p2p"] is is_p2p
+
+
 def test_group_numbers_join_names_by_creation_when_no_entry_tells() -> None:
     views = {view["pg_name"]: view for view in sample("flight_recorder/handmade_nccl_2.10_rank0.json").rows("group_views")}
     assert (views["44"]["pg_id"], views["44"]["last_enqueued"]) == (7, 27)
