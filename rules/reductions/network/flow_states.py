@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -31,13 +32,35 @@ class Reached:
 
 def judged(flows: Mapping[Key, Mapping[str, FlowEnd]], reached: Reached) -> tuple[Flow, ...]:
     """Flows with their states, in key order; `flows` are the ends by direction."""
-    return tuple(_unserved([_flow(key, found, reached) for key, found in sorted(flows.items())]))
+    windows = _windows(flows)
+    return tuple(_unserved([_flow(key, found, reached, windows) for key, found in sorted(flows.items())]))
 
 
-def _flow(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> Flow:
+def _windows(flows: Mapping[Key, Mapping[str, FlowEnd]]) -> Mapping[tuple[str, int], Mapping[int, int]]:
+    """Steps that each receiver of an operation has posted and not consumed, at most.
+
+    NCCL posts fewer than `WINDOW` where the proxy serves many channels at once (`recvProxyProgress` of src/transport/net.cc).
+    """
+    found: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for (label, number, *_), ends in flows.items():
+        if end := ends.get("recv"):
+            posted = found[label, number]
+            posted[end.rank] = max(posted.get(end.rank, 0), end.posted - end.done)
+    return found
+
+
+def _window(windows: Mapping[tuple[str, int], Mapping[int, int]], key: Key) -> int:
+    """The most that other receivers of the operation hold; a receiver alone has nothing to be compared with."""
+    held = windows.get((key[0], key[1]), {})
+    return min(WINDOW, max((most for rank, most in held.items() if rank != key[5]), default=WINDOW))
+
+
+def _flow(
+    key: Key, ends: Mapping[str, FlowEnd], reached: Reached, windows: Mapping[tuple[str, int], Mapping[int, int]]
+) -> Flow:
     label, number, kind, channel, sender, receiver = key
     send, receive = ends.get("send"), ends.get("recv")
-    state = _both(send, receive) if send and receive else _one_sided(key, send, receive, reached)
+    state = _both(send, receive, _window(windows, key)) if send and receive else _one_sided(key, send, receive, reached)
     return Flow(label, number, kind, channel, sender, receiver, send, receive, state, _unseen_place(key, ends, reached))
 
 
@@ -49,8 +72,11 @@ def _unseen_place(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> in
     return None if len(ends) > 1 else reached.places.get((label, number, silent, *called))
 
 
-def _both(send: FlowEnd, receive: FlowEnd) -> FlowState:
-    """Judge a flow whose ends are both known, from the sender on; ends of different length are of calls that do not match."""
+def _both(send: FlowEnd, receive: FlowEnd, window: int) -> FlowState:
+    """Judge a flow whose ends are both known, from the sender on; ends of different length are of calls that do not match.
+
+    A socket takes more than the receiver has posted buffers for: what is beyond them waits in its kernel.
+    """
     if send.total != receive.total:
         return FlowState.UNKNOWN
     if send.done < send.passed:
@@ -59,8 +85,8 @@ def _both(send: FlowEnd, receive: FlowEnd) -> FlowState:
     if receive.ready < send.done and send.over_verbs:
         return FlowState.NOT_SEEN
     if send.passed < send.ready:
-        return _credit(send, receive)
-    if receive.ready < send.done:
+        return _credit(send, receive, window)
+    if receive.ready < min(send.done, receive.posted):
         return FlowState.NOT_DELIVERED
     if receive.done < receive.ready:
         return FlowState.NOT_CONSUMED
@@ -77,10 +103,10 @@ def _unserved(flows: Iterable[Flow]) -> Iterable[Flow]:
         yield replace(flow, state=FlowState.NOT_SERVED) if flow.sender in blind and flow.lies_there else flow
 
 
-def _credit(send: FlowEnd, receive: FlowEnd) -> FlowState:
+def _credit(send: FlowEnd, receive: FlowEnd, window: int) -> FlowState:
     if receive.posted > send.passed:
         return FlowState.CREDIT_LOST
-    full = receive.posted - receive.done >= WINDOW
+    full = receive.posted - receive.done >= window
     return FlowState.NOT_CONSUMED if full and receive.done < receive.ready else FlowState.NO_CREDIT
 
 

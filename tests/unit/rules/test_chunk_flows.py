@@ -14,7 +14,7 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
-from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowState
+from forensics.rules.reductions.network.flow_ends import WINDOW, Flow, FlowEnd, FlowState
 from forensics.rules.reductions.network.flow_faults import (
     FaultyFlows,
     RootFlows,
@@ -67,7 +67,7 @@ def flow(sender: int, receiver: int, state: FlowState, *, number: int = 1, order
 def test_the_state_of_a_flow_by_both_ends(
     send: tuple[int, int, int, int], receive: tuple[int, int, int, int], state: FlowState
 ) -> None:
-    assert _both(end(0, send), end(1, receive)) is state
+    assert _both(end(0, send), end(1, receive), WINDOW) is state
 
 
 def seen_on_a_queue_pair(rank: int, counts: tuple[int, int, int, int], total: int = 4) -> FlowEnd:
@@ -76,9 +76,34 @@ def seen_on_a_queue_pair(rank: int, counts: tuple[int, int, int, int], total: in
 
 def test_what_the_nic_of_the_receiver_acknowledged_is_not_lost_on_the_way() -> None:
     """Over sockets a sender is done when its kernel has the bytes: there the network is not excluded."""
-    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2))) is FlowState.NOT_SEEN
-    assert _both(end(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2))) is FlowState.NOT_DELIVERED
-    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 3)), end(1, (4, 2, 2, 2))) is FlowState.NOT_DELIVERED, "one may be lost"
+    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2)), WINDOW) is FlowState.NOT_SEEN
+    assert _both(end(0, (4, 4, 4, 4)), end(1, (4, 2, 2, 2)), WINDOW) is FlowState.NOT_DELIVERED
+    assert _both(seen_on_a_queue_pair(0, (4, 4, 4, 3)), end(1, (4, 2, 2, 2)), WINDOW) is FlowState.NOT_DELIVERED, (
+        "one may be lost"
+    )
+
+
+@pytest.mark.parametrize(
+    ("receive", "state"),
+    [
+        ((4, 4, 4, 0), FlowState.NOT_CONSUMED),
+        ((4, 3, 3, 0), FlowState.NOT_DELIVERED),
+        ((4, 4, 4, 4), FlowState.NO_CREDIT),
+    ],
+)
+def test_a_socket_takes_more_than_its_receiver_has_buffers_for(receive: tuple[int, int, int, int], state: FlowState) -> None:
+    """As NCCL 2.28.9 counts over sockets: the kernel of the receiver keeps what no buffer is posted for."""
+    assert _both(end(0, (10, 6, 6, 6), total=24), end(1, receive, total=24), WINDOW) is state
+
+
+@pytest.mark.parametrize(("others", "state"), [(4, FlowState.NOT_CONSUMED), (8, FlowState.NO_CREDIT)])
+def test_how_much_a_receiver_may_post_is_shown_by_the_others(others: int, state: FlowState) -> None:
+    """NCCL posts fewer steps where a proxy serves many channels at once."""
+    stuck = {"send": end(0, (4, 6, 4, 4), total=24), "recv": end(1, (4, 4, 4, 0), total=24)}
+    behind = {"send": end(1, (4, 0, 0, 0), total=24), "recv": end(2, (others, 0, 0, 0), total=24)}
+    flows = {KEY: stuck, (*KEY[:4], 1, 2): behind}
+    found, _ = judged(flows, Reached({}, frozenset(), frozenset({0, 1, 2})))
+    assert found.state is state
 
 
 KEY = ("nccl:a", 1, "all_reduce", 0, 0, 1)
@@ -136,11 +161,11 @@ def test_a_proxy_that_sees_no_arrivals_sees_no_credit_and_no_completion_either()
 
 def test_a_full_window_that_the_gpu_does_not_empty_is_no_missing_credit() -> None:
     send, receive = end(0, (20, 12, 8, 8), total=20), end(1, (8, 8, 8, 0), total=20)
-    assert _both(send, receive) is FlowState.NOT_CONSUMED
+    assert _both(send, receive, WINDOW) is FlowState.NOT_CONSUMED
 
 
 def test_ends_of_different_length_say_nothing() -> None:
-    assert _both(end(0, (4, 4, 4, 4), total=4), end(1, (8, 4, 4, 4), total=16)) is FlowState.UNKNOWN
+    assert _both(end(0, (4, 4, 4, 4), total=4), end(1, (8, 4, 4, 4), total=16), WINDOW) is FlowState.UNKNOWN
 
 
 def test_a_network_fault_is_always_a_root() -> None:
