@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.logs.killed import with_killed
 from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs
 from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster, read_roster
@@ -27,9 +28,9 @@ def case_roster(calls: Calls, shim: ShimLogs) -> CaseRoster:
 
 
 @reduction
-def known_ranks(known: CaseRoster, heard: Logged, work: WorkInLogs) -> Roster:
+def known_ranks(known: CaseRoster, heard: Logged, work: WorkInLogs, calls: Calls) -> Roster:
     """All ranks of the job; one that the others wait for is one of them, whether a line names it or not."""
-    roster = heard_in_logs(known, heard)
+    roster = with_killed(calls, heard_in_logs(known, heard), heard)
     if work.found is None or work.found.wait.rank in roster.ranks:
         return roster
     return replace(roster, ranks=dict(sorted({**roster.ranks, work.found.wait.rank: RankFacts(work.found.wait.rank)}.items())))

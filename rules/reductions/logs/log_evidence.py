@@ -197,7 +197,7 @@ def heard_in_logs(roster: Roster, heard: Logged) -> Roster:
     # Of a launcher that saw another one end by an error, it is not known which of the two came first.
     ends = ends if not failed or failed.keys() & ends.keys() or any(end.code < 0 for end in ends.values()) else {}
     ranks = {
-        rank: _ended(
+        rank: ended(
             _spoken_of(roster, heard, rank), ends.get(rank), failed.get(rank) if not ends.keys() - failed.keys() else None
         )
         for rank in sorted({*roster.ranks, *heard.ranks, *ends, *range(world or 0), *failed})
@@ -222,7 +222,8 @@ def _spoken_of(roster: Roster, heard: Logged, rank: int) -> RankFacts:
     return replace(known, host=host, timed_out=given_up, of_the_run=rank in heard.of_the_run)
 
 
-def _ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFacts:
+def ended(facts: RankFacts, end: Exit | None, failed: Failure | None) -> RankFacts:
+    """The rank as its launcher saw it end, else as an error in its own log says that it did."""
     if end is None and failed is not None:
         return replace(facts, state="absent", state_source=failed.source, error=failed.text)
     if end is None:
