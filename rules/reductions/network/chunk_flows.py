@@ -77,12 +77,16 @@ SELECT c.communicator, c.number, c.rank, c.kind, c.paired, p.rank, min(c.place) 
 ) c LEFT JOIN members p ON p.communicator = c.communicator AND p.position = c.peer
 WHERE list_contains($numbers, c.number) AND c.place IS NOT NULL GROUP BY ALL
 """
-# Ends that are through with a call of which another end is open.
+# Ends that are through with a call of which another end is open. Most calls of a job are of no flow that is kept: they are not
+# grouped.
 _ENDED = """
 WITH calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number
-    FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
+    FROM {calls} SEMI JOIN (
+        SELECT source_id, communicator, sequence AS op_id FROM chunk_states
+        UNION ALL SELECT source_id, communicator, sequence FROM flows
+    ) USING (source_id, communicator, op_id) GROUP BY source_id, communicator, op_id
 ), open AS (
     SELECT DISTINCT o.communicator, o.number, o.kind FROM chunk_states c
     JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
