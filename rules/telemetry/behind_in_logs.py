@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from forensics.model import (
     Belief,
@@ -20,17 +20,18 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.calls.positions import Communicator, Position
+from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.broken_transports import of_broken_transport
 from forensics.rules.reductions.logs.events import LogEvents, Logs
+from forensics.rules.reductions.logs.idle_ranks import IdleInLogs
 from forensics.rules.reductions.logs.log_evidence import Logged
-from forensics.rules.reductions.logs.positions import as_communicator
-from forensics.rules.reductions.logs.starts import Unstarted, unstarted
+from forensics.rules.reductions.logs.starts import unstarted
 from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.kernel_lines import KernelLines, of_blocked_task
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.text.behind import Behind, idle_behind, never_started
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -38,21 +39,6 @@ from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGra
 
 # At most so many are shown; ranks that wait for each one of which nothing is heard, where there are several of these.
 _SHOWN, _LEAST_HEARD = 3, 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """Ranks behind in one wait, and what they are charged with."""
-
-    ranks: tuple[int, ...]
-    cause: Cause
-    stage: StageRef
-    members: Members
-    sure: bool
-    group: Communicator
-    statements: tuple[Evidence, ...]
-    granularity: Granularity = Granularity.RANK
-    state: str = "not_started"
 
 
 def _evaluate(
@@ -65,6 +51,7 @@ def _evaluate(
     work: WorkInLogs,
     errors: GpuErrors,
     kernel: KernelLines,
+    idle: IdleInLogs,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     """Roots that only logs show; where dumps, stacks or processes tell who waits, they are among the roots of other rules."""
@@ -72,14 +59,14 @@ def _evaluate(
     parted = {mismatch.communicator for mismatch in mismatched}
     if logged.cancels and not logged.stalled:
         return
-    for behind in _behind(roster, graph, placed, logged):
+    for behind in _behind(roster, graph, placed, logged, idle):
         is_known = work.found is not None and behind.ranks == (work.found.wait.rank,) and behind.cause is Cause.UNKNOWN
         if behind.group.label not in parted and not is_known:
             found = errors.refined(_finding(logged, events, behind, thresholds["least_heard_share"]))
             yield of_broken_transport(of_blocked_task(found, kernel), events)
 
 
-def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged) -> list[_Behind]:
+def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged, idle: IdleInLogs) -> list[Behind]:
     waits = [wait for wait in graph.waits if _is_logged(wait)]
     roots = [root for root in graph.reported_roots if root.waits and all(wait in waits for wait in root.waits)]
     absent = [root for root in roots if root.kind is RootKind.FREE and not _excused(roster.rank(root.ranks[0]))]
@@ -98,7 +85,9 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged)
         found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
     # Stacks in a call that nothing names may be in the very init.
     stated = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)
-    return found if found or stated else [_never_started(item) for item in unstarted(logged)]
+    if found or stated:
+        return found
+    return [idle_behind(idle.found)] if idle.found else [never_started(item) for item in unstarted(logged)]
 
 
 def _is_logged(wait: Wait) -> bool:
@@ -111,10 +100,10 @@ def _excused(facts: RankFacts) -> bool:
     return facts.timed_out or facts.ended
 
 
-def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
+def _late(placed: Positions, root: Root, sure: bool) -> Behind:
     rank = root.ranks[0]
     waits = [wait for wait in root.waits if rank in wait.absent]
-    return _Behind(
+    return Behind(
         ranks=(rank,),
         cause=Cause.HOST_STALL,
         stage=_stage(waits[0], Component.HOST),
@@ -125,7 +114,7 @@ def _late(placed: Positions, root: Root, sure: bool) -> _Behind:
     )
 
 
-def _one_of(late: Sequence[_Behind]) -> _Behind:
+def _one_of(late: Sequence[Behind]) -> Behind:
     """As many are behind as wait: they may wait for one of them in what no log tells of, such as a message."""
     ranks = tuple(sorted(rank for each in late for rank in each.ranks))
     return replace(late[0], ranks=ranks, members=Members.ONE_OF if len(ranks) > 1 else Members.EACH)
@@ -147,7 +136,7 @@ def _calls(placed: Positions, wait: Wait, rank: int) -> Iterator[Evidence]:
     yield Evidence(said, group.positions[min(ahead)].source)
 
 
-def _device(placed: Positions, root: Root) -> _Behind | None:
+def _device(placed: Positions, root: Root) -> Behind | None:
     """Everybody enqueued it, most completed it, a few did not."""
     wait = root.waits[0]
     group = placed.of(wait.communicator)
@@ -156,7 +145,7 @@ def _device(placed: Positions, root: Root) -> _Behind | None:
     if root.kind is not RootKind.ALL_JOINED or group.unit != "work" or not lagging or len(lagging) >= len(done):
         return None
     said = f"{ranks_text(lagging)} enqueued work {wait.sequence} of {group.label} like the others"
-    return _Behind(
+    return Behind(
         ranks=lagging,
         cause=Cause.COMPUTE_HANG,
         stage=_stage(wait, Component.COMPUTE),
@@ -169,7 +158,7 @@ def _device(placed: Positions, root: Root) -> _Behind | None:
     )
 
 
-def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: int) -> list[_Behind]:
+def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: int) -> list[Behind]:
     """All that were heard wait: one of those that were not heard is missing there."""
     silent = tuple(sorted({root.ranks[0] for root in roots}))
     waits = sorted((wait for root in roots for wait in root.waits), key=lambda wait: -len(wait.waiting))
@@ -183,7 +172,7 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
     where = f"work {waits[0].sequence} of {group.label}" + (f" or in {counted(more, 'other group')}" if more else "")
     said = f"everyone heard waits in {where}; {one} not there: {ranks_text(silent)} ({what})"
     return [
-        _Behind(
+        Behind(
             ranks=silent,
             cause=Cause.PYTHON_EXCEPTION if len(silent) == 1 and silent[0] in logged.failures.own else Cause.UNKNOWN,
             stage=_stage(waits[0], Component.UNKNOWN),
@@ -201,12 +190,12 @@ def _is_filled(placed: Positions, wait: Wait) -> bool:
     return bool(wait.unheard) and set(placed.of(wait.communicator).members).isdisjoint(wait.unheard)
 
 
-def _unplaced(placed: Positions, wait: Wait) -> _Behind:
+def _unplaced(placed: Positions, wait: Wait) -> Behind:
     """The rank whose place in a group is empty, while everyone who speaks of the group waits in it."""
     group = placed.of(wait.communicator)
     said = f"{ranks_text([*group.positions])} wait in work {wait.sequence} of {group.label}, and a member of it is not heard"
     left = f"{ranks_text(wait.unheard)} speaks of no group of that description and waits in none"
-    return _Behind(
+    return Behind(
         ranks=wait.unheard,
         cause=Cause.HOST_STALL,
         stage=StageRef(name=StageName.UNKNOWN, component=Component.HOST, communicator=group.label, sequence=wait.sequence),
@@ -217,30 +206,13 @@ def _unplaced(placed: Positions, wait: Wait) -> _Behind:
     )
 
 
-def _never_started(item: Unstarted) -> _Behind:
-    verb = "did not complete" if item.began else "did not begin"
-    said = f"{ranks_text(item.ranks)} {verb} the init of communicator {item.group.label}"
-    peers = f"{ranks_text(item.peers)} {'completed' if item.began else 'began'} it"
-    heard = {rank: Position(rank, 0, 0, None, None, Family.LOG, row.source) for rank, row in item.group.positions.items()}
-    return _Behind(
-        ranks=item.ranks,
-        cause=Cause.INIT_STALL,
-        stage=StageRef(name=StageName.INIT, component=Component.HOST, communicator=item.group.label),
-        members=Members.EACH if item.certain or len(item.ranks) == 1 else Members.ONE_OF,
-        sure=item.certain,
-        group=replace(as_communicator(item.group), positions=heard),
-        statements=(Evidence(f"{said}; {peers}", item.group.positions[item.peers[0]].source),),
-        granularity=Granularity.of_ranks(item.ranks),
-    )
-
-
 def _stage(wait: Wait, component: Component) -> StageRef:
     kinds = sorted({operation.kind for operation in wait.waiting.values() if operation is not None} - {"operation"})
     operation = kinds[0] if len(kinds) == 1 else None
     return StageRef(component=component, operation=operation, communicator=wait.communicator, sequence=wait.sequence)
 
 
-def _finding(logged: Logged, events: LogEvents, behind: _Behind, least_heard: float) -> Finding:
+def _finding(logged: Logged, events: LogEvents, behind: Behind, least_heard: float) -> Finding:
     enough = behind.group.heard >= least_heard
     sure = behind.sure and enough and logged.stalled
     own = (Evidence(f"log of rank {rank}: {said.text}", said.source) for rank, said in events.last_words(behind.ranks[:_SHOWN]))

@@ -87,14 +87,19 @@ def logged_groups(
 
     `seen` are ranks that left something else than numbers.
     """
-    rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
-    rows = _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)
+    rows = log_positions(connection, world_size)
     world = world_size or _world(rows)
     groups: dict[tuple[str, str], list[LogPosition]] = defaultdict(list)
     for row in rows:
         groups[row.origin, row.communicator].append(row)
     found = [_group(key, members, world, seen) for key, members in sorted(groups.items())]
     return tuple(group for group in found if group is not None)
+
+
+def log_positions(connection: DuckDBPyConnection, world_size: int | None) -> list[LogPosition]:
+    """All rows of watchdogs and NCCL, with the ranks of the processes that wrote them, where that is known."""
+    rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
+    return _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)
 
 
 def _position(row: Sequence[object]) -> LogPosition:
@@ -153,11 +158,7 @@ def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None,
     moved = max(Counter(rank for rank, _ in numbers).values(), default=1) > 1
     if len(ranked) < len(rows) or shared or moved or any(row.is_p2p for row in rows):
         return None
-    positions: dict[int, LogPosition] = {}
-    for row in ranked:
-        held = positions.get(row.rank or 0)
-        if held is None or _reach(row) > _reach(held):
-            positions[row.rank or 0] = row
+    positions = furthest(ranked)
     stated = max((row.size or 0 for row in rows), default=0)
     least = max((number for _, number in numbers if number is not None), default=-1) + 1
     # As many members as the job has ranks, and each counts as the job does: they are all.
@@ -176,6 +177,16 @@ def _gaps(rows: Sequence[LogPosition]) -> frozenset[int]:
         by_file[row.source.partition("#")[0]].add(row.rank or 0)
     missing = {file: set(range(min(ranks), max(ranks))) - ranks for file, ranks in by_file.items()}
     return frozenset[int]().union(*(gap for file, gap in missing.items() if _LEAST_HEARD * len(gap) <= len(by_file[file])))
+
+
+def furthest(rows: Iterable[LogPosition]) -> dict[int, LogPosition]:
+    """The row of each rank that goes furthest, the first of equals; all have a rank."""
+    found: dict[int, LogPosition] = {}
+    for row in rows:
+        held = found.get(row.rank or 0)
+        if held is None or _reach(row) > _reach(held):
+            found[row.rank or 0] = row
+    return found
 
 
 def _reach(row: LogPosition) -> tuple[int, int, int]:
