@@ -3,7 +3,8 @@
 That a process of somebody else has memory on a GPU accuses nobody. Neither does work that is longer on the ranks of one host:
 where each host has a stage of the pipeline to itself nobody does the same. Both together do. What a rank works longer is stated
 by what is left of a step outside of collectives and receives: sends go on beside the work, and a receive that is posted early
-covers a part of it, so that only what the job waits for is left.
+covers a part of it, so that only what the job waits for is left. Where times inside calls cover the work itself, or the host
+runs ahead, that the ranks of the host come last to the calls with those of quiet hosts, each time, says the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from forensics.model import (
     Impact,
     StageRef,
 )
-from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.rules.reductions.arrivals.lateness import Latenesses
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -49,6 +51,10 @@ _OFTEN = 0.75
 _TIMED = 0.9
 # Of the step, against hosts of the same stages, and against those of other ones; there as many times what is longest.
 _LEAST_ALIKE, _LEAST_OTHERS, _FACTOR = 0.005, 0.015, 2.0
+# Of the time that others wait for a rank, and of the calls to which it comes last; that one of equal members is last so often.
+_LEAST_LATE, _ALWAYS, _MOST_CHANCE = 0.1, 0.9, 0.01
+# Of the ranks of a host; and of what is lost to them, what one of them costs those beside it at least that they wait for.
+_LEAST_RANKS, _OF_ONE = 0.5, 0.3
 
 _PATHS = "SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (source_id) WHERE o.rank >= 0 GROUP BY o.rank"
 
@@ -57,7 +63,8 @@ _PATHS = "SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (sou
 class GuestHost:
     """A host with guests on its GPUs, whose `ranks` work by the part `excess` of a step longer than those of quiet hosts.
 
-    In `steps` steps of `step_ns`, since the moment `since_ns` on its clock; None where it was so from the first one on.
+    In `steps` steps of `step_ns`, since the moment `since_ns` on its clock; None where it was so from the first one on. `shown`
+    says by what that is seen.
     """
 
     host: str
@@ -67,6 +74,7 @@ class GuestHost:
     steps: int
     step_ns: float
     since_ns: int | None
+    shown: str
     statement: str
     state_source: str
     source: str | None
@@ -95,7 +103,12 @@ class _Host:
 
 @reduction
 def guest_hosts(
-    connection: DuckDBPyConnection, hardware: Hardware, roster: Roster, layout: Layout, records: Recorded
+    connection: DuckDBPyConnection,
+    hardware: Hardware,
+    roster: Roster,
+    layout: Layout,
+    records: Recorded,
+    late: Latenesses,
 ) -> GuestHosts:
     """Compare hosts with guests with those without; nothing is read where no host has guests on its GPUs, or most have."""
     shares = _shares(hardware, roster)
@@ -107,12 +120,49 @@ def guest_hosts(
     last = max((stage for each in hosts.values() for stage in each.stages if stage is not None), default=None)
     beside = [hosts[host] for host in quiet if host in hosts]
     paths: Mapping[int, str] = dict(rows_of(connection, "operations", _PATHS))
-    found = (
+    found = [
         _found(host, hosts[host], rows, hardware, paths)
         for host in odd
         if host in hosts and (rows := _longer(hosts[host], beside, last)) is not None
-    )
+    ]
+    found = found or [each for host in odd if (each := _last_of_all(host, quiet, late, roster, hardware)) is not None]
     return GuestHosts(tuple(sorted(found, key=lambda each: (-each.excess, each.ranks))))
+
+
+def _last_of_all(host: str, quiet: Sequence[str], late: Latenesses, roster: Roster, hardware: Hardware) -> GuestHost | None:
+    """A host whose ranks come last to every call with ranks of quiet hosts, by more than anybody else does.
+
+    Records of some may be cut, or those of who they are compared with.
+    """
+    ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == host)
+    always = [
+        item for item in late.found if item.share >= _LEAST_LATE and item.late >= _ALWAYS * item.calls and not item.is_duty
+    ]
+    own = [
+        item for item in always if item.rank in ranks and {roster.host_of(rank) for rank in item.members} <= {host, *quiet}
+        and item.chance <= _MOST_CHANCE and not item.absorbed
+    ]  # fmt: skip
+    others = max((item.lost_ns for item in always if item.rank not in ranks), default=0)
+    if len({item.rank for item in own}) < _LEAST_RANKS * len(ranks) or min(item.lost_ns for item in own) < others:
+        return None
+    first = own[0]
+    one_is_late = any({*item.members} <= {*ranks} and item.share >= _OF_ONE * first.share for item in late.found)
+    one_is_slow = any(sign.kind is Oddity.THROTTLED for rank in ranks for sign in hardware.signs.get(rank, ()))
+    if one_is_late or one_is_slow:
+        return None  # all others in step with it would be late as well
+    shown = (
+        f"ranks of {host} come last to the {first.kind} with others, rank {first.rank} {first.late} of {first.calls} times, "
+        f"by {first.typical_ns / 1e6:.0f} ms"
+    )
+    signs, step_ns = _guests(ranks, hardware), first.lost_ns / first.share / first.late
+    return GuestHost(
+        host, ranks, len(signs), first.share, first.late, step_ns, first.since_ns, shown, signs[0].statement,
+        signs[0].source, first.source,
+    )  # fmt: skip
+
+
+def _guests(ranks: Iterable[int], hardware: Hardware) -> list[Sign]:
+    return [sign for rank in ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.SHARED]
 
 
 def _shares(hardware: Hardware, roster: Roster) -> dict[str, float]:
@@ -191,18 +241,20 @@ def _since(host: _Host, usual: Floats, least: float, *, past: bool) -> tuple[Flo
 
 def _found(host: str, each: _Host, longer: tuple[Floats, int], hardware: Hardware, paths: Mapping[int, str]) -> GuestHost:
     rows, first = longer
-    signs = [sign for rank in each.ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.SHARED]
+    signs, excess = _guests(each.ranks, hardware), float(np.median(rows))
+    shown = (
+        f"ranks of {host} work {100 * excess:.1f} % of a step longer than those of hosts without guests, in "
+        f"{counted(len(rows), 'step')} of {each.step_ns / 1e6:.0f} ms: what nobody waits for is not in it"
+    )
     return GuestHost(
-        host, each.ranks, len(signs), float(np.median(rows)), len(rows), each.step_ns,
-        each.begins_ns[first] if first else None, signs[0].statement, signs[0].source, paths.get(each.ranks[0]),
+        host, each.ranks, len(signs), excess, len(rows), each.step_ns,
+        each.begins_ns[first] if first else None, shown, signs[0].statement, signs[0].source, paths.get(each.ranks[0]),
     )  # fmt: skip
 
 
 def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) -> Iterator[Finding]:
     """Name each such host; of a job that stands still it is what was before."""
     for each in found:
-        many = counted(each.steps, "step")
-        longer = f"ranks of {each.host} work {100 * each.excess:.1f} % of a step longer than those of hosts without guests"
         is_dated = each.since_ns is not None and liveness.motion is not Motion.UNSEEN
         yield Finding(
             ranks=each.ranks,
@@ -211,9 +263,7 @@ def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) ->
             belief=Belief.BEHIND_AND_BUSY,
             confidence=Confidence.LIKELY if is_dated else Confidence.SUSPECT,
             evidence=(
-                Evidence(
-                    f"{longer}, in {many} of {each.step_ns / 1e6:.0f} ms: what nobody waits for is not in it", each.source
-                ),
+                Evidence(each.shown, each.source),
                 Evidence(f"{each.guests} of its {len(each.ranks)} GPUs have a guest: {each.statement}", each.state_source),
             ),
             granularity=Granularity.HOST,

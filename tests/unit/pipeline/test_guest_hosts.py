@@ -12,6 +12,7 @@ from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.engine import supply_of
+from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts
 from tests.unit.pipeline.simulated import case_of
@@ -56,3 +57,49 @@ def test_guests_and_longer_work_name_a_host_together(
 ) -> None:
     made = simulate(JOB, [parse(fault)] if fault else [], 3, iterations=14)
     assert found(made, tmp_path, shared) == ranks
+
+
+def late_at(rank: int, *, members: tuple[int, ...] = (), lost_ms: int = 900, late: int = 9) -> Lateness:
+    """A rank of a host that comes last to calls with one of another host, 100 ms each time."""
+    return Lateness(
+        rank,
+        f"{rank}",
+        "all_reduce",
+        members or (rank, (rank + 8) % 16),
+        9,
+        late,
+        int(lost_ms * MS),
+        0.2,
+        int(100 * MS),
+        "fr#1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared", "late", "held_down", "ranks"),
+    [
+        (range(4, 8), [late_at(rank) for rank in range(4, 8)], (), [(4, 5, 6, 7)]),
+        (range(4, 8), [late_at(4), late_at(5)], (), [(4, 5, 6, 7)]),
+        (range(4, 8), [late_at(4)], (), []),
+        ((), [late_at(rank) for rank in range(4, 8)], (), []),
+        (range(4, 8), [late_at(rank, late=5) for rank in range(4, 8)], (), []),
+        (range(4, 8), [late_at(8, lost_ms=1200), *(late_at(rank) for rank in range(4, 8))], (), []),
+        (range(4, 8), [*(late_at(rank) for rank in range(4, 8)), late_at(5, members=(4, 5))], (), []),
+        (range(4, 8), [late_at(rank) for rank in range(4, 8)], (6,), []),
+    ],
+    ids=[
+        "both", "records of some are cut", "one rank", "no guests", "not each time", "others are later",
+        "one is last among them", "one is held down",
+    ],
+)  # fmt: skip
+@pytest.mark.first(1)
+def test_guests_and_ranks_that_always_come_last_name_a_host_together(
+    shared: Iterable[int], late: list[Lateness], held_down: Iterable[int], ranks: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Without times inside calls what a rank works longer is not seen."""
+    signs = dict(guests(shared).signs)
+    for rank in held_down:
+        signs[rank] = (*signs[rank], Sign(Oddity.THROTTLED, "held down", "smi.xml", 2.0))
+    with case_of(simulate(JOB, [], 3, iterations=6), tmp_path, timing=False) as connection:
+        given: dict[object, object] = {Hardware: Hardware(signs), Latenesses: Latenesses(tuple(late))}
+        assert [each.ranks for each in supply_of(connection, instead=given).get(GuestHosts)] == ranks
