@@ -4,7 +4,7 @@ Two collections are of different runs where most of the ranks that both tell of 
 they were made, and the newest is meant; of folders, the one whose content is newer by more than any job is silent. Where no
 time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job. Of two logs
 of launchers, the one whose ranks ended earlier as other processes is left out; so is one whose ranks had ended before the first
-step that another log dates, where that log tells of no failure: the clocks of two logs of one job may be hours apart.
+step that another log dates, where that one is of no other host and tells of no failure: clocks of one job may be hours apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SELECT source_id, path, rank, pid, max(epoch_ns(ended)) OVER (PARTITION BY sourc
 """
 # Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end.
 _WORKED = """
-SELECT s.path, CAST(1e9 * min(p.at_s) AS BIGINT) AS first_ns FROM log_progress p JOIN sources s USING (source_id)
+SELECT s.path, s.host, CAST(1e9 * min(p.at_s) AS BIGINT) AS first_ns FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.clock = 'line' AND NOT EXISTS (
     SELECT 1 FROM log_events e
     WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes')
@@ -49,6 +49,7 @@ WHERE p.clock = 'line' AND NOT EXISTS (
 """
 _LEAST_STEPS = 3
 # Other logs in the folder of one, or that log alone where the newer one lies there too.
+_HOST = "SELECT host FROM sources WHERE source_id = ? AND host IS NOT NULL"
 _BESIDE = "SELECT source_id FROM sources WHERE kind = 'training_log' AND starts_with(path, ?) ORDER BY ALL"
 _ONE_END_NS = 60_000_000_000
 """Within this time launchers of one job on several nodes see their processes end."""
@@ -124,9 +125,9 @@ def _leave_out_ended(connection: Connection, logs: Iterable[_Collection]) -> Non
     """Take out logs whose ranks had ended when the steps of a sound one began, with the logs that lie beside them."""
     worked = connection.execute(_WORKED, [_LEAST_STEPS]).fetchall() if logs else []
     for log in logs:
-        later = (
-            path for path, first_ns in worked if path != log.folder and first_ns - (log.newest_ns or first_ns) > _ONE_END_NS
-        )
+        ended_ns, hosts = log.newest_ns, {host for (host,) in connection.execute(_HOST, log.sources).fetchall()}
+        dated = [(path, first_ns) for path, host, first_ns in worked if host is None or hosts <= {host}]
+        later = (path for path, first_ns in dated if ended_ns is not None and first_ns - ended_ns > _ONE_END_NS)
         if (path := next(later, None)) is not None:
             home = log.folder[: log.folder.rfind("/") + 1]
             beside = connection.execute(_BESIDE, [home]).fetchall() if home and not path.startswith(home) else []

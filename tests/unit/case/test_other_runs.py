@@ -155,3 +155,8 @@ def test_a_log_whose_ranks_had_ended_before_the_steps_of_another_is_of_another_r
 )
 def test_a_log_of_which_nothing_shows_that_it_is_of_another_run_stays(other: str, tmp_path: Path) -> None:
     assert "a.log" in logs_left(tmp_path, {"a.log": table(3, {0: 70, 1: 71}), "b.log": other})
+
+
+def test_logs_of_two_hosts_may_be_of_one_run_with_clocks_hours_apart(tmp_path: Path) -> None:
+    logs = {"node-0/a.log": table(3, {0: 70, 1: 71}).replace("n1", "node-0"), "node-1/b.log": steps(3, 19)}
+    assert "node-0/a.log" in logs_left(tmp_path, logs)
