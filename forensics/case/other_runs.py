@@ -31,9 +31,10 @@ SELECT s.source_id, s.path, s.host, greatest(s.captured_ns, k.newest, o.newest) 
 LEFT JOIN (SELECT source_id, max(time_ns) AS newest FROM stacks GROUP BY source_id) k USING (source_id)
 LEFT JOIN (SELECT source_id, max(enqueued_ns) AS newest FROM operations GROUP BY source_id) o USING (source_id)
 """
-# How launchers saw processes of known ranks end, and when the last one of a log did.
+# How launchers saw processes of known ranks end, and when the last one of a log did. In containers numbers come again: what
+# ended at another time is another process.
 _ENDED = r"""
-SELECT source_id, path, rank, pid, max(epoch_ns(ended)) OVER (PARTITION BY source_id) FROM (
+SELECT source_id, path, rank, hash(pid, ended), max(epoch_ns(ended)) OVER (PARTITION BY source_id) FROM (
     SELECT s.source_id, s.path, l.rank, TRY_CAST(regexp_extract(l.subject, ' pid=([0-9]{1,9})\b', 1) AS BIGINT) AS pid,
            TRY_CAST(replace(regexp_extract(l.subject, ' time=([0-9_:-]{19})', 1), '_', ' ') AS TIMESTAMP) AS ended
     FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
@@ -107,9 +108,9 @@ def leave_out_other_runs(connection: Connection) -> None:
 def _leave_out_older_logs(connection: Connection) -> None:
     """Take out logs of launchers whose ranks ended as other processes before those of a newer one did."""
     logs: dict[int, _Collection] = {}
-    for source_id, path, rank, pid, ended_ns in connection.execute(_ENDED).fetchall():
+    for source_id, path, rank, process, ended_ns in connection.execute(_ENDED).fetchall():
         log = logs.setdefault(source_id, _Collection(path, [source_id], newest_ns=ended_ns))
-        log.processes[rank].add(pid)
+        log.processes[rank].add(process)
     kept: list[_Collection] = []
     for log in sorted(logs.values(), key=lambda each: (-(each.newest_ns or 0), each.folder)):
         other = next((other for other in kept if _ended_before(log, other)), None)

@@ -123,6 +123,11 @@ def test_of_logs_of_two_runs_the_one_that_ended_last_is_meant(tmp_path: Path) ->
     assert logs_left(tmp_path, {"slurm-9.out": present, "old/slurm-7.out": former}) == {"slurm-9.out"}
 
 
+def test_processes_of_a_container_may_have_the_numbers_of_a_former_one(tmp_path: Path) -> None:
+    pids = {0: 70, 1: 71}
+    assert logs_left(tmp_path, {"new.log": table(9, pids), "old.log": table(3, pids)}) == {"new.log"}
+
+
 @pytest.mark.parametrize(
     "other",
     [table(9, {2: 70, 3: 71}), table(9, {0: 80, 1: 71}), table(9, {0: 70, 1: 71}), table(3, {0: 70})],
