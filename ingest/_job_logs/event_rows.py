@@ -75,6 +75,7 @@ class Events:
         return [line for line, _, _ in self.of_kind("watchdog_timeout")]
 
     def ends(self) -> list[int]:
-        """The lines in which processes ended, or barriers of JAX, which may be tried again; pods are described anywhere."""
+        """The lines in which processes ended, or what JAX waited for, which may come; pods are described anywhere."""
         ended = [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]
+        ended += [line for line, text, _ in self.of_kind("stall_report") if "Megascale " in text]
         return ended + [line for line, text, _ in self.of_kind("barrier_timeout") if _OF_JAX in text]

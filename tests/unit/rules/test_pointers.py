@@ -466,3 +466,9 @@ def test_the_one_host_that_closed_the_connections_of_several_others(tmp_path: Pa
     assert judged(tmp_path, {"a.log": one}).would_change[0].startswith("the log and kernel log of gpu-7.cl: 2 hosts lost")
     for other in (line.format("gpu-1", "gpu-7.cl"), one + line.format("gpu-7", "gpu-2.cl")):
         assert "lost connections with it" not in "".join(judged(tmp_path, {"a.log": other}).would_change)
+
+
+def test_a_hang_of_megascale_below_which_steps_go_on_is_over(tmp_path: Path) -> None:
+    steps = "".join(f"2026-06-18 05:{n}:01 completed step: {n}, seconds: 3.1, loss: 2.{n}\n" for n in range(10, 30))
+    assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7")}).outcome is Outcome.HANG
+    assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7") + steps}).outcome is Outcome.INCONCLUSIVE
