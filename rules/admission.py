@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from forensics.model import Anomaly, Belief, Cause, Finding, Granularity, Members, StageName, WaitKind
 from forensics.rules.explain import Observed, blocked, hypothesis, tied
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.at_work import (
@@ -184,7 +185,17 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
 def _work(progress: Progress, finding: Finding, rank: int) -> str | None:
     if _begins(progress, finding, rank):
         return "its record holds no call yet, and the others are in their first one: it may still prepare its data"
-    return at_work(progress.roster.rank(rank), progress.stacks.get(rank), progress.children.get(rank, ()))
+    works = at_work(progress.roster.rank(rank), progress.stacks.get(rank), progress.children.get(rank, ()))
+    return works or _pauses(progress, finding, rank)
+
+
+def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
+    """Say that a first rank, which evaluates for all, sleeps for a time there, as one does that waits for a result."""
+    found = activity_of(progress.stacks, rank)
+    sleeps = found is not None and found.stage is StageName.EVAL and found.wait is WaitKind.SLEEP
+    hosts = {each: progress.roster.host_of(each) for each in progress.roster.ranks}
+    alone = sleeps and finding.ranks == (rank,) and rank in first_ranks(hosts)
+    return "it sleeps for a time in an evaluation, which a first rank does for all" if alone else None
 
 
 def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:

@@ -83,11 +83,11 @@ def loop(line: int) -> Place:
     return (("Packer.fill", "/srv/job/packer.py", line), *MAIN)
 
 
-def collected(place: Place, silence_s: int = 60) -> Collection:
+def collected(place: Place, silence_s: int = 60, rank: int = BEHIND) -> Collection:
     job = Job(4)
     job.steps(12)
-    job.hang({BEHIND})
-    return whole(job, {BEHIND: place}, silence_ns=silence_s * SECOND)
+    job.hang({rank})
+    return whole(job, {rank: place}, silence_ns=silence_s * SECOND)
 
 
 def sampled(
@@ -98,22 +98,21 @@ def sampled(
     busy: float = 0.0,
     child: str | None = None,
     child_busy: float = 0.0,
+    rank: int = BEHIND,
 ) -> None:
     """Three samples, two seconds apart: `busy` shares of a CPU, a child process of that name."""
     for number in range(3):
         time_ns = found.at_ns + 2 * number * SECOND
-        document: dict[str, Any] = json.loads(
-            process_sample(BEHIND, time_ns, wchan=wchan, state=state or ("R" if busy else "S"))
-        )
+        document: dict[str, Any] = json.loads(process_sample(rank, time_ns, wchan=wchan, state=state or ("R" if busy else "S")))
         main = document["processes"][0]
         main["threads"][0]["utime_ticks"] = 300 + int(200 * number * busy)
         main["threads"] += [main["threads"][0] | {"tid": tid} for tid in (OTHER,)]
         if child:
             thread = main["threads"][0] | {"tid": 9001, "name": child, "utime_ticks": int(200 * number * child_busy)}
             document["processes"].append(
-                {"pid": 9001, "ppid": pid_of(BEHIND), "is_child": True, "threads": [thread], "errors": []}
+                {"pid": 9001, "ppid": pid_of(rank), "is_child": True, "threads": [thread], "errors": []}
             )
-        found.members[f"ranks/{BEHIND}/proc/{number}.json"] = json.dumps(document).encode()
+        found.members[f"ranks/{rank}/proc/{number}.json"] = json.dumps(document).encode()
 
 
 OTHER = 5123
@@ -359,6 +358,20 @@ def test_a_rank_that_evaluates_alone_may_take_minutes(tmp_path: Path, silence_s:
     sampled(found, busy=1.0)
     verdict = verdict_of(found.write(tmp_path))
     assert ({rank for suspect in verdict.suspects for rank in suspect.ranks} == {BEHIND}) is accused
+
+
+@pytest.mark.parametrize(
+    ("rank", "silence_s", "accused"), [(0, 60, False), (0, 400, True), (BEHIND, 60, True)],
+    ids=["the first one", "for too long", "another one"],
+)  # fmt: skip
+def test_a_first_rank_that_sleeps_in_an_evaluation_may_take_minutes(
+    rank: int, silence_s: int, accused: bool, tmp_path: Path
+) -> None:
+    """It evaluates for all, and waits for what it evaluates; one that another place of the step stops for looks otherwise."""
+    found = collected(SCORE, silence_s, rank)
+    sampled(found, wchan="hrtimer_nanosleep", rank=rank)
+    verdict = verdict_of(found.write(tmp_path))
+    assert [suspect.ranks for suspect in verdict.suspects] == ([(rank,)] if accused else [])
 
 
 def test_an_evaluation_that_sleeps_is_not_at_work(tmp_path: Path) -> None:
