@@ -34,7 +34,7 @@ LEFT JOIN (SELECT source_id, max(enqueued_ns) AS newest FROM operations GROUP BY
 # How launchers saw processes of known ranks end, and when the last one of a log did. In containers numbers come again: what
 # ended at another time is another process.
 _ENDED = r"""
-SELECT source_id, path, rank, hash(pid, ended), max(epoch_ns(ended)) OVER (PARTITION BY source_id) FROM (
+SELECT source_id, path, rank, hash(pid, ended), max(epoch(ended)) OVER (PARTITION BY source_id) FROM (
     SELECT s.source_id, s.path, l.rank, TRY_CAST(regexp_extract(l.subject, ' pid=([0-9]{1,9})\b', 1) AS BIGINT) AS pid,
            TRY_CAST(replace(regexp_extract(l.subject, ' time=([0-9_:-]{19})', 1), '_', ' ') AS TIMESTAMP) AS ended
     FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
@@ -42,7 +42,7 @@ SELECT source_id, path, rank, hash(pid, ended), max(epoch_ns(ended)) OVER (PARTI
 """
 # Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end.
 _WORKED = """
-SELECT s.path, s.host, CAST(1e9 * min(p.at_s) AS BIGINT) AS first_ns FROM log_progress p JOIN sources s USING (source_id)
+SELECT s.path, s.host, min(p.at_s) FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.clock = 'line' AND NOT EXISTS (
     SELECT 1 FROM log_events e
     WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes')
@@ -52,7 +52,8 @@ _LEAST_STEPS = 3
 # Other logs in the folder of one, or that log alone where the newer one lies there too.
 _HOST = "SELECT host FROM sources WHERE source_id = ? AND host IS NOT NULL"
 _BESIDE = "SELECT source_id FROM sources WHERE kind = 'training_log' AND starts_with(path, ?) ORDER BY ALL"
-_ONE_END_NS = 60_000_000_000
+_SECOND_NS = 1_000_000_000
+_ONE_END_NS = 60 * _SECOND_NS
 """Within this time launchers of one job on several nodes see their processes end."""
 _REJECTED = """
 UPDATE sources SET status = 'rejected', rows = 0, reason = ? WHERE source_id IN (SELECT unnest(?::BIGINT[]))
@@ -108,7 +109,9 @@ def leave_out_other_runs(connection: Connection) -> None:
 def _leave_out_older_logs(connection: Connection) -> None:
     """Take out logs of launchers whose ranks ended as other processes before those of a newer one did."""
     logs: dict[int, _Collection] = {}
-    for source_id, path, rank, process, ended_ns in connection.execute(_ENDED).fetchall():
+    for source_id, path, rank, process, ended_s in connection.execute(_ENDED).fetchall():
+        # Not in the store: a date that is no sign of anything, of the year 9999, has more ns than it holds.
+        ended_ns = None if ended_s is None else round(ended_s * _SECOND_NS)
         log = logs.setdefault(source_id, _Collection(path, [source_id], newest_ns=ended_ns))
         log.processes[rank].add(process)
     kept: list[_Collection] = []
@@ -127,7 +130,7 @@ def _leave_out_ended(connection: Connection, logs: Iterable[_Collection]) -> Non
     worked = connection.execute(_WORKED, [_LEAST_STEPS]).fetchall() if logs else []
     for log in logs:
         ended_ns, hosts = log.newest_ns, {host for (host,) in connection.execute(_HOST, log.sources).fetchall()}
-        dated = [(path, first_ns) for path, host, first_ns in worked if host is None or hosts <= {host}]
+        dated = [(path, first_s * _SECOND_NS) for path, host, first_s in worked if host is None or hosts <= {host}]
         later = (path for path, first_ns in dated if ended_ns is not None and first_ns - ended_ns > _ONE_END_NS)
         if (path := next(later, None)) is not None:
             home = log.folder[: log.folder.rfind("/") + 1]

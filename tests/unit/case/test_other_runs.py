@@ -165,3 +165,9 @@ def test_a_log_of_which_nothing_shows_that_it_is_of_another_run_stays(other: str
 def test_logs_of_two_hosts_may_be_of_one_run_with_clocks_hours_apart(tmp_path: Path) -> None:
     logs = {"node-0/a.log": table(3, {0: 70, 1: 71}).replace("n1", "node-0"), "node-1/b.log": steps(3, 19)}
     assert "node-0/a.log" in logs_left(tmp_path, logs)
+
+
+@pytest.mark.parametrize("year", ["9999", "0001"])
+def test_dates_that_no_run_has_are_no_error(year: str, tmp_path: Path) -> None:
+    logs = {"a.log": table(3, {0: 70, 1: 71}).replace("2026", year), "b.log": steps(3, 12).replace("2026", year)}
+    assert logs_left(tmp_path, logs) <= {"a.log"}
