@@ -4,7 +4,8 @@ Two collections are of different runs where most of the ranks that both tell of 
 they were made, and the newest is meant; of folders, the one whose content is newer by more than any job is silent. Where no
 time tells, or each may hold ranks that are counted on its host, both are left out: together they look like one job. Of two logs
 of launchers, the one whose ranks ended earlier as other processes is left out; so is one whose ranks had ended before the first
-step that another log dates, where that one is of no other host and tells of no failure: clocks of one job may be hours apart.
+step that another log dates, where that one is of no other host and tells of no failure: clocks of one job may be hours apart;
+or most of a day before the first call that was recorded.
 """
 
 from __future__ import annotations
@@ -40,15 +41,18 @@ SELECT source_id, path, rank, hash(pid, ended), max(epoch(ended)) OVER (PARTITIO
     FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
 ) WHERE pid IS NOT NULL ORDER BY ALL
 """
-# Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end.
+# Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end; and recordings of calls,
+# with as many seconds less as the clock of a host may lie behind UTC.
 _WORKED = """
 SELECT s.path, s.host, min(p.at_s) FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.clock = 'line' AND NOT EXISTS (
     SELECT 1 FROM log_events e
     WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes')
-) GROUP BY ALL HAVING count(*) >= ? ORDER BY ALL
+) GROUP BY ALL HAVING count(*) >= $least
+UNION ALL SELECT s.path, s.host, min(o.enqueued_ns) / 1e9 - $zones FROM operations o JOIN sources s USING (source_id)
+WHERE o.enqueued_ns IS NOT NULL GROUP BY ALL HAVING count(*) >= $least ORDER BY ALL
 """
-_LEAST_STEPS = 3
+_BEGUN = {"least": 3, "zones": 15 * 3600}
 # Other logs in the folder of one, or that log alone where the newer one lies there too.
 _HOST = "SELECT host FROM sources WHERE source_id = ? AND host IS NOT NULL"
 _BESIDE = "SELECT source_id FROM sources WHERE kind = 'training_log' AND starts_with(path, ?) ORDER BY ALL"
@@ -127,7 +131,7 @@ def _leave_out_older_logs(connection: Connection) -> None:
 
 def _leave_out_ended(connection: Connection, logs: Iterable[_Collection]) -> None:
     """Take out logs whose ranks had ended when the steps of a sound one began, with the logs that lie beside them."""
-    worked = connection.execute(_WORKED, [_LEAST_STEPS]).fetchall() if logs else []
+    worked = connection.execute(_WORKED, _BEGUN).fetchall() if logs else []
     for log in logs:
         ended_ns, hosts = log.newest_ns, {host for (host,) in connection.execute(_HOST, log.sources).fetchall()}
         dated = [(path, first_s * _SECOND_NS) for path, host, first_s in worked if host is None or hosts <= {host}]

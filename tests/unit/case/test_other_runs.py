@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from forensics.case.build import open_case
+from tests.recordings.collection import loose as loose_dumps
+from tests.recordings.job import START_NS, Job
 
 SECOND, HOUR = 1_000_000_000, 3600 * 1_000_000_000
 NOW = 1_795_000_000 * SECOND
@@ -171,3 +174,14 @@ def test_logs_of_two_hosts_may_be_of_one_run_with_clocks_hours_apart(tmp_path: P
 def test_dates_that_no_run_has_are_no_error(year: str, tmp_path: Path) -> None:
     logs = {"a.log": table(3, {0: 70, 1: 71}).replace("2026", year), "b.log": steps(3, 12).replace("2026", year)}
     assert logs_left(tmp_path, logs) <= {"a.log"}
+
+
+@pytest.mark.parametrize(("days", "left"), [(1, set()), (0, {"slurm-7.out"})], ids=["the day before", "that day"])
+def test_a_log_of_the_day_before_the_recorded_calls_is_of_another_run(days: int, left: set[str], tmp_path: Path) -> None:
+    """Launchers write the time of their host, recorders UTC."""
+    job = Job(2)
+    job.steps(4)
+    began = datetime.fromtimestamp(START_NS / SECOND, UTC) - timedelta(days=days, hours=1)
+    loose_dumps(job, tmp_path)
+    text = table(3, {0: 70, 1: 71}).replace("2026-03-03_11:10:09", f"{began:%Y-%m-%d_%H:%M:%S}")
+    assert logs_left(tmp_path, {"slurm-7.out": text}) == left
