@@ -34,6 +34,8 @@ _SHOWN_UNEXPLAINED = 6
 _SHOWN_PER_RANK = 4
 # A slow way between two NICs, and which part of it is slow.
 _NARROWER = ((Cause.NETWORK_SLOW, Cause.NIC_OR_PCIE_SLOW), (Cause.NETWORK_SLOW, Cause.PCIE_DEGRADED))
+# A GPU that takes and hands over chunks late slows its links as well.
+_SHOWN_AS = (("slow_flow", "late_end"),)
 
 # A finding with the codes of all rules that came to it.
 Explained = tuple[Finding, tuple[str, ...]]
@@ -120,7 +122,8 @@ def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
     if not (_names_one_of(named, open_) or narrower):
         return False
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
-    alike = open_.mechanism and named.mechanism and open_.mechanism.state == named.mechanism.state
+    states = tuple(each.mechanism.state if each.mechanism else None for each in (open_, named))
+    alike = states[0] is not None and (states[0] == states[1] or states in _SHOWN_AS)
     distinguished = bool(better.families - each.families) and not better.contradictions
     of_others = {atom for atom in each.explains if atom[1] not in open_.ranks}
     return bool(slow and alike and distinguished and better.explains) and of_others <= better.explains
@@ -193,12 +196,13 @@ def _merge_agreeing(findings: Iterable[Finding]) -> list[Explained]:
 
 
 def _both(best: Finding, rules: tuple[str, ...], finding: Finding) -> Explained:
-    """The better finding with the evidence of another one, and with its stage where it has none of its own."""
+    """The better finding with the evidence of another one, and with its stage and mechanism where it has none of its own."""
     stage = best.stage
     if stage.name is StageName.UNKNOWN:
         stage = replace(stage, name=finding.stage.name, step=stage.step or finding.stage.step, substage=finding.stage.substage)
     evidence = _distinct((*best.evidence, *finding.evidence))
-    return replace(best, stage=stage, evidence=evidence), tuple(dict.fromkeys((*rules, finding.rule)))
+    merged = replace(best, stage=stage, evidence=evidence, mechanism=best.mechanism or finding.mechanism)
+    return merged, tuple(dict.fromkeys((*rules, finding.rule)))
 
 
 def _distinct(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:

@@ -88,7 +88,10 @@ def _beside_its_nic(finding: Finding, spared: Sequence[int]) -> Finding:
     """A finding about ranks whose NIC serves others well: what is slow lies between them and it."""
     said = Evidence(f"calls of {ranks_text(spared)}, on the same NIC, are as fast as those of other ranks: it is not the NIC")
     cause = Cause.NIC_OR_PCIE_SLOW if finding.cause is Cause.NETWORK_SLOW else finding.cause
-    return replace(finding, cause=cause, granularity=Granularity.of_ranks(finding.ranks), evidence=(*finding.evidence, said))
+    single = Granularity.of_ranks(finding.ranks)
+    # Its chunks come to the NIC, or leave it, late: the flow itself is not slow.
+    ends = Mechanism("late_end", "local") if finding.members is Members.EACH else finding.mechanism
+    return replace(finding, cause=cause, granularity=single, mechanism=ends, evidence=(*finding.evidence, said))
 
 
 def _leaves_its_host(call: CallPace, roster: Roster) -> bool:

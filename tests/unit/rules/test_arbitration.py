@@ -142,10 +142,19 @@ def slow(ranks: tuple[int, ...], source: str, state: str = "slow_flow", against:
 def test_who_is_named_by_another_family_is_the_one_of_two(moving: Supply) -> None:
     """Slow in the same way, and nothing speaks against it: the two are one account."""
     known = {"a": Family.SHIM, "b": Family.NIC, "c": Family.LOG}
-    (suspect,) = ranked(moving, [slow((0, 2), "a"), slow((2,), "b")], known)
-    assert (suspect.ranks, suspect.rules) == ((2,), ("FX1", "FX2"))
+    for state in ("slow_flow", "late_end"):  # a GPU that hands chunks over late slows its links
+        (suspect,) = ranked(moving, [slow((0, 2), "a"), slow((2,), "b", state)], known)
+        assert (suspect.ranks, suspect.rules) == ((2,), ("FX1", "FX2"))
     for other in (slow((2,), "a"), slow((2,), "b", "late_start"), slow((2,), "b", against="c"), slow((1,), "b")):
         assert ranked(moving, [slow((0, 2), "a"), other], known)[0].ranks == (0, 2)
+
+
+def test_one_fault_of_the_same_ranks_has_the_mechanism_that_either_rule_states(moving: Supply) -> None:
+    flow = replace(slow((2,), "a", "late_end"), cause=Cause.PCIE_DEGRADED)
+    late = replace(flow, mechanism=None, rule="FX2", confidence=Confidence.LIKELY)
+    for findings in ([flow, late], [late, flow]):
+        (suspect,) = ranked(moving, findings)
+        assert suspect.mechanism == Mechanism("late_end") and set(suspect.rules) == {"FX1", "FX2"}
 
 
 def test_one_of_two_that_is_late_for_no_known_reason_is_the_one_whose_nic_is_slow(moving: Supply) -> None:

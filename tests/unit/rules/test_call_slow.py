@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forensics.model import Cause, Finding, Granularity, Members, Role
+from forensics.model import Cause, Finding, Granularity, Mechanism, Members, Role
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, call_paces, slow_members
@@ -65,6 +65,7 @@ ONE_NIC = (
 def test_one_with_the_same_nic_whose_calls_are_fast_says_that_it_is_not_the_nic() -> None:
     (finding,) = findings(ONE_NIC)
     assert (finding.ranks, finding.cause, finding.granularity) == ((13,), Cause.NIC_OR_PCIE_SLOW, Granularity.RANK)
+    assert finding.mechanism == Mechanism("late_end", "local")
     assert "rank 12, on the same NIC, are as fast" in finding.evidence[-1].statement
 
 
