@@ -2,7 +2,8 @@
 
 A log is often written on after the record was made, and may be of another run; whoever ends a job that hangs kills ranks that
 wait. So it is believed of a rank that nobody looked at, that had not made a call in which others of its communicator are, and
-in whose job nobody had given up before.
+in whose job nobody had given up before; not where others came out of a call that it had not made: the job moved on after the
+record was made.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from forensics.rules.reductions.ranks.roster import Roster
 
 _BEHIND = """
 WITH reached AS (
-    SELECT communicator, rank, max(sequence) AS last FROM {calls}
-    WHERE communicator IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false) GROUP BY ALL
+    SELECT communicator, rank, max(sequence) AS last, max(sequence) FILTER (
+        state = 'done' AND regexp_matches(kind, 'all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier')
+    ) AS met
+    FROM {calls} WHERE communicator IS NOT NULL AND sequence IS NOT NULL AND NOT coalesce(is_p2p, false) GROUP BY ALL
 )
-SELECT DISTINCT own.rank FROM reached own JOIN reached other USING (communicator)
-WHERE other.last > own.last AND list_contains($ranks, own.rank)
+SELECT own.rank FROM reached own JOIN reached other USING (communicator) WHERE list_contains($ranks, own.rank)
+GROUP BY own.rank HAVING bool_or(other.last > own.last) AND NOT coalesce(bool_or(other.met > own.last), false)
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import Cause, Outcome
 from tests.recordings.hang import hung
-from tests.recordings.job import as_json
+from tests.recordings.job import Job, as_json
 from tests.recordings.rank_logs import one_behind
 from tests.recordings.verdicts import named, verdict_of
 
@@ -45,3 +45,15 @@ def test_who_was_killed_after_somebody_had_given_up(tmp_path: Path) -> None:
     gave_up = "\n".join(one_behind(2, 4).lines[0]) + "\n"
     verdict = verdict_of(folder_of(tmp_path, 2, -9, gave_up))
     assert Cause.PROCESS_DEAD not in [one.cause for one in verdict.suspects]
+
+
+def test_a_log_beside_dumps_of_a_job_that_moves_is_of_another_run(tmp_path: Path) -> None:
+    """Rank 2 was dumped first, and its peers came out of calls that it had not made by then."""
+    job = Job(4)
+    job.steps(6)
+    (tmp_path / "rank2.json").write_bytes(as_json(job.dump(2)))
+    job.steps(2)
+    for rank in (0, 1, 3):
+        (tmp_path / f"rank{rank}.json").write_bytes(as_json(job.dump(rank)))
+    (tmp_path / "train.log").write_text(TABLE.format(rank=2, code=-9, pid=902))
+    assert Cause.PROCESS_DEAD not in [one.cause for one in verdict_of(tmp_path).suspects]
