@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from forensics.rules.reductions.hardware.allowed_cores import AllowedCores
 from forensics.rules.reductions.hardware.held_back import CoreTimes
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
-from forensics.rules.reductions.pipeline.halts import halt
+from forensics.rules.reductions.pipeline.halts import Halt, HaltedPass, halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -47,15 +47,30 @@ def located(
     stopped = {rank for each in judged.suspects if each.anomaly is Anomaly.FAIL_STOP for rank in each.ranks}
     places.read(rank for chain in layout.pipelines if not stopped.isdisjoint(chain) for rank in chain)
     return tuple(
-        replace(
-            suspect,
-            stage=_of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout),
-            evidence=(*suspect.evidence, *(_halted(suspect, places, layout) if number < _MOST_HALTS else ())),
-        )
+        _stopped(suspect, places, layout, members, is_shown=number < _MOST_HALTS)
         if suspect.anomaly is Anomaly.FAIL_STOP
         else _slow(suspect, layout, members, cores, times)
         for number, suspect in enumerate(judged.suspects)
     )
+
+
+def _stopped(suspect: Suspect, places: CallPlaces, layout: Layout, members: Members, *, is_shown: bool) -> Suspect:
+    """A suspect that stopped, with the pass that it stopped in and, where `is_shown`, that at which its pipeline halted."""
+    stage = _of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout)
+    found = halt(suspect.ranks[0], places, layout) if is_shown and suspect.ranks else None
+    own = [each for each in found.passes if set(suspect.ranks) & set(each.ranks)] if found else []
+    evidence = (*suspect.evidence, *(_halted(each, found) for each in own if found))
+    is_numbered = found is not None and found.microbatches > 1
+    return replace(suspect, stage=_turned(stage, own) if is_numbered else stage, evidence=evidence)
+
+
+def _turned(stage: StageRef, halted: Sequence[HaltedPass]) -> StageRef:
+    """The stage with the microbatch that the last stage of a pipeline turns round, where only its direction is open."""
+    if len(halted) != 1 or stage.microbatch is not None or stage.name not in _IN_PASSES:
+        return stage
+    place, behind = halted[0].place, halted[0].behind
+    is_same = behind is not None and (behind.microbatch, behind.chunk) == (place.microbatch, place.chunk)
+    return replace(stage, microbatch=place.microbatch, model_chunk=place.chunk) if is_same else stage
 
 
 def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCores, times: CoreTimes) -> Suspect:
@@ -71,18 +86,16 @@ def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCore
     )
 
 
-def _halted(suspect: Suspect, places: CallPlaces, layout: Layout) -> Iterator[Evidence]:
-    """The pass of a suspect at which its pipeline came to a halt; nothing where the pipeline did elsewhere."""
-    found = halt(suspect.ranks[0], places, layout) if suspect.ranks else None
-    for each in found.passes if found else ():
-        if found and set(suspect.ranks) & set(each.ranks):
-            what = (
-                "is not complete, and all that it waits for is"
-                if each.is_received
-                else "has not received its message, which was offered"
-            )
-            passes = f"{found.complete} of {found.of} passes of the step are complete"
-            yield Evidence(f"its pipeline halted where {pass_text(each.place, each.ranks)} {what}; {passes}", None)
+def _halted(each: HaltedPass, found: Halt) -> Evidence:
+    """The pass of a suspect at which its pipeline came to a halt."""
+    what = (
+        "is not complete, and all that it waits for is"
+        if each.is_received
+        else "has not received its message, which was offered"
+    )
+    either = f", or {each.behind.direction} of microbatch {each.behind.microbatch} behind it," if each.behind else ""
+    passes = f"{found.complete} of {found.of} passes of the step are complete"
+    return Evidence(f"its pipeline halted where {pass_text(each.place, each.ranks)}{either} {what}; {passes}", None)
 
 
 def _of_layout(suspect: Suspect, stage: StageRef, layout: Layout) -> StageRef:

@@ -23,20 +23,25 @@ from forensics.rules.reductions.steps.records import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class HaltedPass:
-    """A pass that is not complete although all that it waits for is; `is_received`: its message had come, or it needs none."""
+    """A pass that is not complete although all that it waits for is; `is_received`: its message had come, or it needs none.
+
+    `behind` is the next one of its ranks where that may have halted: nothing shows whether this one ended.
+    """
 
     ranks: tuple[int, ...]
     place: CallPlace
     is_received: bool
+    behind: CallPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The halted passes of one pipeline, and how many of the passes of the step were complete."""
+    """The halted passes of one pipeline, how many of the passes of the step were complete, and of how many microbatches."""
 
     passes: tuple[HaltedPass, ...]
     complete: int
     of: int
+    microbatches: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,10 +79,26 @@ def halt(rank: int, places: CallPlaces, layout: Layout) -> Halt | None:
     if complete.all() or not complete.any() or len(out_of_order(passes.graph, complete)):
         return None
     found = tuple(
-        HaltedPass(passes.stages[int(passes.stage[node])], passes.place(node), bool(received[node]))
+        HaltedPass(
+            passes.stages[int(passes.stage[node])],
+            passes.place(node),
+            bool(received[node]),
+            _behind(passes, node) if received[node] else None,
+        )
         for node in halted(passes.graph, complete).tolist()
     )
-    return Halt(found, int(complete.sum()), passes.graph.size)
+    return Halt(found, int(complete.sum()), passes.graph.size, int(passes.microbatch.max()) + 1)
+
+
+def _behind(passes: Iteration, node: int) -> CallPlace | None:
+    """The next pass of those that work on one whose end neither a message nor a collective shows; None for any other."""
+    following: set[int] = set()
+    for work in (each for each in passes.works if node in each.passes):
+        at = int(np.flatnonzero(work.passes == node)[0])
+        if work.sent[at] >= 0 or node in work.of:
+            return None
+        following.update(work.passes[at + 1 : at + 2].tolist())
+    return passes.place(following.pop()) if len(following) == 1 else None
 
 
 def _state(work: Work, places: CallPlaces) -> _State | None:
