@@ -26,13 +26,28 @@ def first_begin(record: Record, begins: Ints) -> Ints:
     parts = len(later) > 0 or (len(begins) > 1 and _are_parts(record, begins))
     if record.is_marked or not len(record) or record.call_order.min() > 0 or (len(begins) > 1 and not parts):
         return begins
-    messages = np.flatnonzero(record.is_message)
+    messages = _behind_setup(record, np.flatnonzero(record.is_message))
     later = later if parts else begins if len(begins) else _drained(record, messages)
     if not len(messages) or (len(later) and messages[0] >= later[0]):
         return begins
     # The first stage works before its first message: back to what is not made again, as the set-up of the job.
     outside = np.flatnonzero(~np.isin(record.form[: messages[0]], record.form[messages[0] + 1 :]))
     return np.append(np.int64(outside[-1] + 1 if len(outside) else 0), later)
+
+
+def _behind_setup(record: Record, messages: Ints) -> Ints:
+    """The messages from the first one of a pass on: before that, stages exchange shapes and settings, like no later message.
+
+    What opens a step is sent or received for each microbatch, as often as anything.
+    """
+    if not len(messages):
+        return messages
+    forms, form = np.unique(record.form[messages], return_inverse=True)
+    last = np.zeros(len(forms), np.int64)
+    last[form] = np.arange(len(messages))
+    most = int(np.bincount(form)[form].argmax())
+    is_apart = np.append(True, np.maximum.accumulate(last[form[:most]]) < np.arange(1, most + 1))
+    return messages[int(np.flatnonzero(is_apart).max()) :]
 
 
 def _drained(record: Record, messages: Ints) -> Ints:

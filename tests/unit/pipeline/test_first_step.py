@@ -244,3 +244,40 @@ def test_behind_the_last_message_of_a_step_the_next_one_begins_where_a_call_ende
         found = CallPlaces(connection, Recorded(connection)).of_stop(0, None)
     assert found is not None
     assert (found.direction, found.microbatch, found.opens) == (*expected, True)
+
+
+def pipeline_alone(steps: int, stop: int, setup: int) -> Job:
+    """Three stages in 1F1B of four microbatches that meet nowhere; the second one stops in a forward pass of the last step.
+
+    Before the first step `setup` messages go from stage to stage, of sizes that none of a pass has.
+    """
+    job = Job(3, "nccl")
+    pairs = job.group(range(3), "pp")
+    for size in range(setup):
+        for rank in range(2):
+            job.call(pairs, f"send {rank}->{rank + 1}", [rank], shapes=((1 + size // 2,),))
+            job.call(pairs, f"recv {rank + 1}<-{rank}", [rank + 1], shapes=((1 + size // 2,),))
+    for step in range(steps):
+        for rank in range(3):
+            warm = 2 - rank
+            order = [("f", number) for number in range(warm)]
+            order += [each for number in range(4 - warm) for each in (("f", warm + number), ("b", number))]
+            order += [("b", number) for number in range(4 - warm, 4)]
+            for kind, number in order:
+                source, target = (rank - 1, rank + 1) if kind == "f" else (rank + 1, rank - 1)
+                if source in range(3):
+                    job.call(pairs, f"recv {rank}<-{source}", [rank])
+                if (rank, step, kind, number) == (1, steps - 1, "f", stop):
+                    break
+                if target in range(3):
+                    job.call(pairs, f"send {rank}->{target}", [rank])
+    return job
+
+
+@pytest.mark.parametrize("setup", [0, 1, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_messages_that_set_a_pipeline_up_are_of_no_microbatch(steps: int, setup: int, tmp_path: Path) -> None:
+    with open_case([loose(pipeline_alone(steps, 2, setup), tmp_path)]) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(1, "forward")
+    assert found is not None
+    assert (found.direction, found.microbatch, found.stage) == ("forward", 2, 1)
