@@ -116,19 +116,21 @@ WITH halves AS (
     FROM wr_samples WHERE list_contains($sources, source_id) GROUP BY source_id
 ), {ENDS}, rates AS (
     SELECT host, parent, max(rate_bytes_per_s) AS line FROM devices WHERE kind = 'port' GROUP BY host, parent
-), placed AS (
-    SELECT w.*, h.span, h.middle, count(*) FILTER (WHERE w.time_ns >= h.middle) OVER pair AS newer,
-           max(w.time_ns) FILTER (WHERE w.time_ns <= h.middle) OVER pair AS base_ns
+), pairs AS (
+    SELECT w.source_id, w.queue_pair, w.rank, any_value(h.span) AS span, any_value(h.middle) AS middle,
+           count(*) FILTER (WHERE w.time_ns >= h.middle) AS newer,
+           max(w.time_ns) FILTER (WHERE w.time_ns <= h.middle) AS base_ns
     FROM wr_samples w JOIN halves h USING (source_id)
     WHERE w.rank IS NOT NULL AND w.queue_pair IS NOT NULL AND w.error_status IS NULL
-    WINDOW pair AS (PARTITION BY w.source_id, w.queue_pair, w.rank)
+    GROUP BY w.source_id, w.queue_pair, w.rank
 ), moved AS (
     SELECT source_id, queue_pair, rank, any_value(span) AS span, max(completed) - min(completed) AS requests,
            max(completed_bytes) - min(completed_bytes) AS bytes, max(busy_ns) - min(busy_ns) AS busy, max(locator) AS locator,
            max(time_ns) - min(time_ns) AS covered, coalesce(max(completed_bytes), 0) AS total, count(*) AS samples,
            least(1.0, any_value(span) / greatest(max(time_ns) - min(time_ns), 1)) AS part
-    FROM placed
-    WHERE newer > 0 AND (time_ns >= middle OR (time_ns = base_ns AND (newer = 1 OR base_ns >= middle - $near * span)))
+    FROM wr_samples w JOIN pairs USING (source_id, queue_pair, rank)
+    WHERE w.error_status IS NULL AND newer > 0
+        AND (time_ns >= middle OR (time_ns = base_ns AND (newer = 1 OR base_ns >= middle - $near * span)))
     GROUP BY source_id, queue_pair, rank
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)],
