@@ -147,10 +147,20 @@ def _numeric(values: Sequence[Any], dtype: type[np.generic], count: int) -> Pack
 
 def _coded(values: Sequence[Any], kind: str, count: int) -> Packed:
     """Texts and lists as codes."""
-    texts = [None if value is None else str(list(value)) for value in values] if kind.endswith("[]") else values
+    texts = [None if value is None else _list_text(value) for value in values] if kind.endswith("[]") else values
     codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
     data = np.fromiter(map(codes.__getitem__, texts), dtype=np.int32, count=len(texts))
     return Packed(count, data, None, tuple(map(encodable, codes)))
+
+
+def _list_text(values: Sequence[Any]) -> str:
+    return _text_of_members(values) if type(values) is tuple else str(list(values))
+
+
+# Each rank of a large job lists all of its members.
+@lru_cache(maxsize=64)
+def _text_of_members(values: tuple[Any, ...]) -> str:
+    return str(list(values))
 
 
 def encodable(text: str | None) -> str | None:

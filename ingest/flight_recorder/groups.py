@@ -20,7 +20,7 @@ class _Group:
     """One group as pg_config or the entries name it."""
 
     description: str | None
-    members: list[int] | None
+    members: tuple[int, ...] | None
     locator: str
 
 
@@ -55,7 +55,7 @@ def _columns(
     return columns | {key: [status.get(key) for status in known] for key in _STATUS}
 
 
-def read_ranks(value: Any) -> list[int] | None:
+def read_ranks(value: Any) -> tuple[int, ...] | None:
     """Members from the text `[0, 1, 2]` or a list, each once; None when there are none: an empty list is `not reported`."""
     if isinstance(value, str):
         return _ranks_of_text(value)
@@ -63,15 +63,15 @@ def read_ranks(value: Any) -> list[int] | None:
         return None
     ranks = [rank_number(item) for item in value]
     sound = [rank for rank in ranks if rank is not None]
-    return list(dict.fromkeys(sound)) if sound and len(sound) == len(ranks) else None
+    return tuple(dict.fromkeys(sound)) if sound and len(sound) == len(ranks) else None
 
 
-# Every dump of a job lists the same members; what is kept is read only.
+# Every dump of a job lists the same members.
 @lru_cache(maxsize=1 << 10)
-def _ranks_of_text(value: str) -> list[int] | None:
+def _ranks_of_text(value: str) -> tuple[int, ...] | None:
     parts = value.strip().removeprefix("[").removesuffix("]").strip().removesuffix(",").split(",")
     digits = [part.strip() for part in parts]
-    return list(dict.fromkeys(map(int, digits))) if all(part.isdecimal() and len(part) < 8 for part in digits) else None
+    return tuple(dict.fromkeys(map(int, digits))) if all(part.isdecimal() and len(part) < 8 for part in digits) else None
 
 
 def _configured(config: Any) -> dict[str, _Group]:

@@ -17,7 +17,7 @@ def implied_rank(views: Mapping[str, Sequence[object]], entries: Entries, groups
     `nccl:send 0->1` is of the group's first member (ProcessGroupNCCL::send, torch 2.13). `views` are columns of
     `group_views`; groups of unknown members say nothing.
     """
-    members = {name: found for name, found in zip(views["pg_name"], views["members"], strict=True) if isinstance(found, list)}
+    members = {name: found for name, found in zip(views["pg_name"], views["members"], strict=True) if isinstance(found, tuple)}
     known = [members[name] for _, name, _ in groups.values if name in members]
     left = set(known[0]).intersection(*known[1:]) if known else set()
     if len(left) > 1:
@@ -25,7 +25,7 @@ def implied_rank(views: Mapping[str, Sequence[object]], entries: Entries, groups
     return left.pop() if len(left) == 1 else None
 
 
-def _senders(members: Mapping[object, list[int]], entries: Entries, groups: Coded[Group]) -> Iterable[int]:
+def _senders(members: Mapping[object, tuple[int, ...]], entries: Entries, groups: Coded[Group]) -> Iterable[int]:
     """The members that transfers name as their own end."""
     for (_, name, _), (_, kind, own, _) in combined(groups, entries.coded("profiling_name", parsed_name)).values:
         ranks = members.get(name, ())

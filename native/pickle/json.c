@@ -35,6 +35,14 @@ static int sequence_length(const uint8_t *bytes, uint64_t left) {
 
 bool is_text(const uint8_t *bytes, uint64_t size) {
     for (uint64_t at = 0; at < size;) {
+        uint64_t word = 0;
+        if (size - at >= sizeof word) {
+            memcpy(&word, bytes + at, sizeof word);
+            if (!(word & 0x8080808080808080u)) { /* eight letters of ASCII */
+                at += sizeof word;
+                continue;
+            }
+        }
         int length = sequence_length(bytes + at, size - at);
         if (length == 0)
             return false;

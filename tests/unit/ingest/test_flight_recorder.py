@@ -110,7 +110,7 @@ def test_nccl_dump() -> None:
     assert operations[0]["duration_ns"] == 1_250_000
     assert operations[0]["bytes"] == 4096 * 5120 * 2
     views = {view["pg_name"]: view for view in result.rows("group_views")}
-    assert views["43"]["members"] == [0, 1, 2, 3]
+    assert views["43"]["members"] == (0, 1, 2, 3)
     assert (views["43"]["pg_id"], views["43"]["last_completed"]) == (6, 12006)
     assert result.config()["nccl_version"] == "2.27.3"
 
@@ -191,9 +191,9 @@ def test_a_dump_without_entries_still_tells_its_groups() -> None:
     assert result.problems == []
     assert result.rows("operations") == []
     assert {view["pg_name"]: view["members"] for view in result.rows("group_views") if view["pg_name"]} == {
-        "0": [0, 1, 2, 3],
-        "43": [0, 1, 2, 3],
-        "44": [0, 3],
+        "0": (0, 1, 2, 3),
+        "43": (0, 1, 2, 3),
+        "44": (0, 3),
     }
 
 
@@ -225,9 +225,9 @@ def test_sizes_of_unknown_types_count_elements_but_no_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "members"), [("[3, 1]", [3, 1]), ("[]", None), ("[0, __import__('os')]", None), ([2, 5], [2, 5])]
+    ("text", "members"), [("[3, 1]", (3, 1)), ("[]", None), ("[0, __import__('os')]", None), ([2, 5], (2, 5))]
 )
-def test_ranks_are_parsed_and_never_evaluated(text: Any, members: list[int] | None) -> None:
+def test_ranks_are_parsed_and_never_evaluated(text: Any, members: tuple[int, ...] | None) -> None:
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": text}}
     (view,) = read(json.dumps(dump(entry(), pg_config=config)).encode()).rows("group_views")
     assert view["members"] == members
