@@ -108,7 +108,7 @@ WITH calls AS (
 """
 _KINDS_ON_ONE_HOST = f"{_ON_ONE_HOST} SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
 # Stages of a pipeline have different work: members that send to each other, through others too, are not compared. What is asked
-# of kinds is not asked of each of millions of calls.
+# of kinds is not asked of each of millions of calls, and members are not paired with all other members of a large world.
 _KINDS_ON_OWN_CLOCKS = f"""
 WITH RECURSIVE linked AS (
     SELECT DISTINCT o.rank AS a, m.rank AS b FROM operations o
@@ -116,8 +116,8 @@ WITH RECURSIVE linked AS (
 ), reached AS (
     SELECT a, b FROM linked UNION SELECT r.a, l.b FROM reached r JOIN linked l ON l.a = r.b
 ), staged AS (
-    SELECT DISTINCT x.communicator FROM members x JOIN members y USING (communicator)
-    JOIN reached r ON r.a = x.rank AND r.b = y.rank WHERE x.rank <> y.rank
+    SELECT DISTINCT x.communicator FROM reached r JOIN members x ON x.rank = r.a
+    WHERE r.a <> r.b AND (x.communicator, r.b) IN (SELECT communicator, rank FROM members)
 ), kinds AS MATERIALIZED (
     SELECT DISTINCT communicator, kind, input_sizes FROM latest_call WHERE communicator IS NOT NULL
 )
