@@ -5,7 +5,8 @@ handed to the NIC after the receiver gave credit, and that the NIC completed; th
 and that its GPU consumed (Mycroft section 5, Table 4; there from the sender alone). A flow that a shim log shows open is
 matched with its other end by communicator, channel, ranks and number; a rank whose log does not show steps says nothing. Where
 the receiver left no log at all, the sender's queue pair shows the side: requests that age in flight are with the NICs, none in
-flight while chunks wait for credit are with the receiver.
+flight while chunks wait for credit are with the receiver. Of a communicator that was aborted the newest samples of what was not
+done count: NCCL ends its proxy operations then, and where they stood is in no state page any more.
 """
 
 from __future__ import annotations
@@ -28,18 +29,26 @@ WITH steps AS (
 ), calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
-           any_value(coalesce(record_id, locator)) AS place, any_value(peer) AS peer
+           any_value(coalesce(record_id, locator)) AS place, any_value(peer) AS peer, bool_or(state = 'done') AS is_done
     FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
 ), carried AS (
     SELECT q.source_id, q.communicator, q.channel, q.direction, q.peer, sum(w.in_flight)::BIGINT AS in_flight,
            max(w.oldest_ns) AS oldest_ns
     FROM queue_pairs q JOIN wr_samples w ON w.source_id = q.source_id AND w.queue_pair = q.queue_pair AND w.locator < 0
     WHERE NOT coalesce(q.ended, false) AND q.communicator IS NOT NULL GROUP BY ALL HAVING bool_and(w.in_flight IS NOT NULL)
+), aborted AS (
+    SELECT c.* FROM chunk_states c JOIN communicator_states s USING (source_id, communicator)
+    JOIN calls o ON o.source_id = c.source_id AND o.communicator = c.communicator AND o.op_id = c.sequence
+    WHERE s.state = 'aborted' AND NOT o.is_done
+    QUALIFY 1 = row_number() OVER (PARTITION BY c.source_id, c.communicator, c.sequence, c.channel, c.peer, c.direction
+                                   ORDER BY c.locator < 0 DESC, c.locator DESC)
 ), open AS (
     SELECT * FROM chunk_states WHERE locator < 0
+    UNION ALL SELECT * FROM aborted WHERE locator >= 0 AND coalesce(done, consumed) < total
 ), looks AS (
     SELECT o.source_id, o.locator, count(*) AS samples FROM open o JOIN chunk_states h ON h.locator >= 0
-        AND h.source_id = o.source_id AND h.communicator = o.communicator AND h.sequence = o.sequence AND h.channel = o.channel
+        AND h.locator <> o.locator AND h.source_id = o.source_id AND h.communicator = o.communicator
+        AND h.sequence = o.sequence AND h.channel = o.channel
         AND h.peer = o.peer AND h.direction = o.direction AND h.total = o.total AND h.posted = o.posted
         AND coalesce(h.gpu_ready, h.received) = coalesce(o.gpu_ready, o.received)
         AND coalesce(h.transmitted, h.flushed) = coalesce(o.transmitted, o.flushed)
