@@ -168,6 +168,8 @@ def _against(
             continue
         if baseline == "usual" and not pattern.startswith("every"):
             continue  # half of the steps are above the median, and a busy host slows some of them
+        if baseline == "peers" and not ranks and affected.sum() < gates.least_steps:
+            continue  # somebody is always last, and in few steps it may cost much
         part = _substage(found, excess, columns, affected)
         total = float(own[affected].sum())
         seen = (total, share_of_ranks, int(affected.sum()), len(lost), float(np.median(own[affected])))

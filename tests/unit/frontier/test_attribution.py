@@ -62,6 +62,13 @@ def test_changing_ranks_name_the_stage_and_no_rank() -> None:
     assert (culprit.stage, culprit.ranks, culprit.changing) == ("data", (), True)
 
 
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_that_somebody_is_always_last_says_nothing_in_few_steps(steps: int) -> None:
+    """One rank that recurs is another matter."""
+    assert blamed(job("data", delay_ms=300, steps=steps, who=lambda step: step)) == []
+    assert blamed(job("data", delay_ms=300, steps=steps)) == [("data", (3,))]
+
+
 def test_a_spike_every_tenth_step_is_seen_and_its_rhythm_stated() -> None:
     (culprit,) = judged(job("callbacks", delay_ms=700, when=lambda step: step % 10 == 0)).attribution.culprits
     assert (culprit.stage, culprit.ranks, culprit.pattern) == ("callbacks", (3,), "every 10 steps")
