@@ -18,9 +18,10 @@ _NEVER = """\
 
 What no figure on this page or any other one speaks of:
 
-- a GPU: NCCL and RCCL, their Flight Recorder dumps, RAS, Inspector and profiler plugins, nvidia-smi, DCGM, cuda-gdb and Nsight
-  exports were read as their sources and public reports print them, and produced by stand-ins with the same binary interface
-  (but for dumps of four NCCL jobs that others published, below)
+- several GPUs, and what only devices tell: RCCL, RAS, Inspector, DCGM, cuda-gdb and Nsight exports were read as their
+  sources and public reports print them, and produced by stand-ins with the same binary interface. NCCL 2.28.9 was run with
+  torch 2.11 on one H100 alone, in eleven jobs of four ranks that it took for four hosts, with TCP between them (below); dumps
+  of four larger jobs were published by others
 - an InfiniBand or RoCE NIC, a real switch, NVLink: the verbs shim ran on a stand-in, NIC captures come from the simulator alone
 - a hang of more than 8 real ranks, or of several real hosts: larger jobs are simulated, or logs
 - an AArch64, ROCm or Ascend machine
@@ -55,7 +56,8 @@ _LIMITS = """\
 - **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
   pipeline at best. A stage with larger (not more) layers is a `suspect` in traces. A send left out in a pipeline names the two
   that wait for it in some forms.
-- **Runs mixed in one folder**: the log of a former run that failed, beside that of a sound one, may accuse its rank.
+- **Runs mixed in one folder**: the log of a former run of the same day that failed, beside that of a sound one, may accuse its
+  rank.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of

@@ -11,7 +11,7 @@ from tests.accuracy.tally import Tally
 
 STORED = Path(__file__).parents[2] / "docs/accuracy-sittings.json"
 EVIDENCE = {
-    "real": "real jobs of programs that are not in the repository (torch, gloo, CPU)",
+    "real": "real jobs of programs that are not in the repository (torch; gloo on CPUs, in one set NCCL on a GPU)",
     "made": "evidence by other generators than the simulator, and traces of the simulator",
     "written": "logs, tables, stacks and folders, each written anew after a public report",
 }
