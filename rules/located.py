@@ -128,10 +128,13 @@ def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
 
 
 def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
-    """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call."""
+    """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call.
+
+    A rank that others wait for in a message is in a pass before that message, and which one they do not see.
+    """
     found = [place for rank in suspect.ranks if (place := _place(suspect, rank, places, members))]
     yield from found
-    if not found:
+    if not found and not _MESSAGE.match(suspect.stage.operation or ""):
         for rank in members.get(suspect.stage.communicator or "", ()):
             place = _of_call(suspect, rank, places, members)
             if place is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
@@ -16,10 +18,12 @@ from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlace
 from forensics.rules.reductions.steps.records import Recorded
 from tests.recordings.collection import loose
 from tests.recordings.job import Job
+from tests.recordings.verdicts import verdict_of
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.pipeline.test_call_places import JOBS
 
 slow = pytest.mark.slow
+SCENARIO = Path(__file__).parents[3] / "fixtures/scenarios/pipeline-pass-stuck/bundle.tar.zst"
 
 
 def hung(job: TrainingJob, rank: int, phase: str, onset: int) -> Simulation:
@@ -281,3 +285,13 @@ def test_messages_that_set_a_pipeline_up_are_of_no_microbatch(steps: int, setup:
         found = CallPlaces(connection, Recorded(connection)).of_stop(1, "forward")
     assert found is not None
     assert (found.direction, found.microbatch, found.stage) == ("forward", 2, 1)
+
+
+def test_a_rank_without_a_record_is_in_no_pass_that_its_peers_wait_for(tmp_path: Path) -> None:
+    """What others wait for comes behind the pass that it stopped in; dumps of the first two stages of a recorded job."""
+    with zstandard.open(SCENARIO, "rb") as content, tarfile.open(fileobj=content, mode="r|") as bundle:
+        for member in bundle:
+            if "/fr/" in member.name and member.name.startswith(("ranks/0/", "ranks/1/")):
+                (tmp_path / member.name.rpartition("/")[2]).write_bytes(bundle.extractfile(member).read())  # type: ignore[union-attr]
+    (suspect,) = verdict_of(tmp_path).suspects
+    assert (suspect.ranks, suspect.stage.microbatch, suspect.stage.pipeline_stage) == ((2,), None, None)
