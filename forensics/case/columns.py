@@ -13,6 +13,8 @@ from forensics.ingest._shared.packed import Packed, Types, constant, missing, pa
 
 FLUSH_ROWS = 245_760
 """Two row groups of DuckDB: it compresses and stores whole ones, and keeps a rest in memory."""
+FLUSH_LETTERS = 1 << 27
+"""Of lists, which are text until they are inserted: a row of NIC epochs may hold a million values."""
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class _Pending:
     """Batches of one table that were not inserted yet."""
 
     rows: int = 0
+    letters: int = 0
     lengths: list[int] = field(default_factory=list)
     batches: list[dict[str, Packed]] = field(default_factory=list)
 
@@ -54,7 +57,8 @@ class CaseWriter:
         pending.rows += count
         pending.lengths.append(count)
         pending.batches.append(batch)
-        if pending.rows >= FLUSH_ROWS:
+        pending.letters += sum(_letters(column) for name, column in batch.items() if types[name].endswith("[]"))
+        if pending.rows >= FLUSH_ROWS or pending.letters >= FLUSH_LETTERS:
             self._insert(table)
         return count
 
@@ -82,6 +86,11 @@ def row_count(table: str, columns: Mapping[str, Sequence[Any] | Packed], types: 
     if len(lengths) != 1 or not set(columns) <= set(types):
         raise ValueError(f"rows for {table}: lengths {sorted(lengths)}, columns {sorted(set(columns) - set(types))}")
     return lengths.pop()
+
+
+def _letters(column: Packed) -> int:
+    """Length of the lists of a column as text."""
+    return sum(len(word or "") for word in column.words or ())
 
 
 def _tells(name: str, pending: _Pending) -> bool:

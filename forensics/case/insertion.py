@@ -32,10 +32,20 @@ def insert_columns(
             codes: Codes = {}
             incoming_rows[name] = joined_texts(parts, codes)
             words.append(list(codes))
-            # The words are read once, not in each row: all ranks of a large job list all of its members.
-            cells.append(f'TRY_CAST(?::VARCHAR[] AS {types[name]}[])["{name}" + 1]')
+            rows = sum(map(len, parts))
+            cells.append(_read_once(name, types[name]) if 2 * len(codes) <= rows else _read_by_row(name, types[name]))
         else:
             incoming_rows[name] = joined_numbers(parts)
             cells.append(f'TRY_CAST("{name}" AS {types[name]})')
     listed = ", ".join(f'"{name}"' for name in columns)
     connection.execute(f"INSERT INTO {table} ({listed}) SELECT {', '.join(cells)} FROM incoming_rows", words)
+
+
+def _read_once(name: str, kind: str) -> str:
+    """Each word is read once: all ranks of a large job list all of its members."""
+    return f'TRY_CAST(?::VARCHAR[] AS {kind}[])["{name}" + 1]'
+
+
+def _read_by_row(name: str, kind: str) -> str:
+    """Words of which hardly any comes again, as the values of epochs: the lists of all at once may not fit in memory."""
+    return f'TRY_CAST((?::VARCHAR[])["{name}" + 1] AS {kind})'
