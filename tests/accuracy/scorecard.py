@@ -50,7 +50,11 @@ _LIMITS = """\
   old: suspects stand below *if the job is stuck*, and are innocent where it is not.
 - **A send and a receive of different tags**, a mesh of which two ranks skip a step, and a parameter server are called a
   deadlock of all ranks in it, of which two are to blame.
-- **A rank that sleeps long by design** before a collective, or evaluates alone, is called hung.
+- **A rank that sleeps long by design** before a collective is called hung. A first rank that is asleep in an evaluation is
+  given five minutes, whether it evaluates or hangs.
+- **A pipeline that meets at nothing**, in rings that do not reach back to its first step: the rank is known, its pass is not.
+- **A slow rank whose own lateness is not seen** (PCIe): the rank that waited for it, and so came late to another group, may be
+  named beside it.
 - **A network of which a job never asks two thirds** looks slow to the collector's logs: a `suspect`, and no rank.
 - **A size that gloo refuses**: who aborts may be the innocent receiver, so it is a place to begin and nobody is named.
 - **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
