@@ -36,7 +36,7 @@ _NAME = ("profiling_name",)
 # What tells whose each call is and whether it is over is asked of all entries, the rest of those that are kept.
 _OF_ALL = (
     *("profiling_name", "process_group", "pg_id", "state", "retired", "is_p2p", "collective_seq_id", "p2p_seq_id", "seq_id"),
-    *("time_created_ns", "time_created_us", "time_discovered_started_ns", "time_discovered_completed_ns"),
+    *("op_id", "time_created_ns", "time_created_us", "time_discovered_started_ns", "time_discovered_completed_ns"),
 )
 _OF_KEPT = tuple(key for key in KEYS if key not in _OF_ALL)
 MEMBERS = ("version", "pg_config", "pg_status", "comm_lib_version", "nccl_version", "nccl_comm_state")

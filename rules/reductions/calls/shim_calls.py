@@ -28,6 +28,11 @@ class Calls:
         return bool(self.logged) and not self.dumped
 
     @property
+    def table(self) -> str:
+        """Where the calls are read: those of shim logs are numbered in `latest_call` only."""
+        return "latest_call" if self.logged else "operations"
+
+    @property
     def logged_only(self) -> frozenset[int]:
         """Ranks whose calls are those of a shim log: they left no dump."""
         return self.logged - self.dumped

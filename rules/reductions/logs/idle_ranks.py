@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.logs.positions import LogPosition, furthest, log_positions
 
+_ON_MESSAGES = "SELECT 1 FROM log_positions WHERE timed_out IS NOT NULL AND is_p2p LIMIT 1"
 # One of two may have given up before the other one did.
 _LEAST_WAITING = 2
 
@@ -38,6 +40,8 @@ class IdleInLogs:
 @reduction
 def idle_in_logs(connection: DuckDBPyConnection, logged: Logged) -> IdleInLogs:
     """Find it in the one group on whose messages ranks gave up."""
+    if not rows_of(connection, "log_positions", _ON_MESSAGES):
+        return IdleInLogs()
     every = log_positions(connection, logged.world_size)
     size = logged.world_size or max((row.size or 0 for row in every), default=0)
     rows = [row for row in every if row.origin == "watchdog"]

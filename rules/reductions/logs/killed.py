@@ -33,8 +33,7 @@ def with_killed(calls: Calls, roster: Roster, heard: Logged) -> Roster:
     ends = {end.rank: end for end in heard.first_ends if end.by_itself and _is_unseen(roster, end.rank)}
     if not ends:
         return roster
-    table = "latest_call" if calls.logged else "operations"
-    found = calls.connection.execute(_BEHIND.format(calls=table), {"ranks": sorted(ends)}).fetchall()
+    found = calls.connection.execute(_BEHIND.format(calls=calls.table), {"ranks": sorted(ends)}).fetchall()
     return replace(roster, ranks={**roster.ranks, **{rank: ended(roster.rank(rank), ends[rank], None) for (rank,) in found}})
 
 

@@ -135,7 +135,7 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
     if not logs:
         return OpenFlows(())
     connection, sources = calls.connection, source_ids(logs)
-    table = "latest_call" if calls.logged else "operations"
+    table = calls.table
     ends: dict[Key, dict[str, FlowEnd]] = {}
     for label, rank, channel, other, direction, number, kind, *counters in connection.execute(
         _OPEN.format(calls=table), {"sources": sorted(sources)}

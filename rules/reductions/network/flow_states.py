@@ -11,6 +11,8 @@ from forensics.rules.reductions.network.work_requests import LEAST_AGE_NS
 
 Key = tuple[str, int, str, int, int, int]
 """Communicator, number, kind of collective or `p2p`, channel, sender, receiver."""
+_Windows = Mapping[tuple[str, int], Mapping[int, int]]
+"""Steps that each receiver of an operation has posted and not consumed, at most, by communicator and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,8 @@ def judged(flows: Mapping[Key, Mapping[str, FlowEnd]], reached: Reached) -> tupl
     return tuple(_unserved([_flow(key, found, reached, windows) for key, found in sorted(flows.items())]))
 
 
-def _windows(flows: Mapping[Key, Mapping[str, FlowEnd]]) -> Mapping[tuple[str, int], Mapping[int, int]]:
-    """Steps that each receiver of an operation has posted and not consumed, at most.
-
-    NCCL posts fewer than `WINDOW` where the proxy serves many channels at once (`recvProxyProgress` of src/transport/net.cc).
-    """
+def _windows(flows: Mapping[Key, Mapping[str, FlowEnd]]) -> _Windows:
+    """NCCL posts fewer than `WINDOW` where a proxy serves many channels (`recvProxyProgress` of src/transport/net.cc)."""
     found: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for (label, number, *_), ends in flows.items():
         if end := ends.get("recv"):
@@ -49,15 +48,13 @@ def _windows(flows: Mapping[Key, Mapping[str, FlowEnd]]) -> Mapping[tuple[str, i
     return found
 
 
-def _window(windows: Mapping[tuple[str, int], Mapping[int, int]], key: Key) -> int:
+def _window(windows: _Windows, key: Key) -> int:
     """The most that other receivers of the operation hold; a receiver alone has nothing to be compared with."""
     held = windows.get((key[0], key[1]), {})
     return min(WINDOW, max((most for rank, most in held.items() if rank != key[5]), default=WINDOW))
 
 
-def _flow(
-    key: Key, ends: Mapping[str, FlowEnd], reached: Reached, windows: Mapping[tuple[str, int], Mapping[int, int]]
-) -> Flow:
+def _flow(key: Key, ends: Mapping[str, FlowEnd], reached: Reached, windows: _Windows) -> Flow:
     label, number, kind, channel, sender, receiver = key
     send, receive = ends.get("send"), ends.get("recv")
     state = _both(send, receive, _window(windows, key)) if send and receive else _one_sided(key, send, receive, reached)

@@ -291,7 +291,7 @@ def test_a_rank_without_a_record_is_in_no_pass_that_its_peers_wait_for(tmp_path:
     """What others wait for comes behind the pass that it stopped in; dumps of the first two stages of a recorded job."""
     with zstandard.open(SCENARIO, "rb") as content, tarfile.open(fileobj=content, mode="r|") as bundle:
         for member in bundle:
-            if "/fr/" in member.name and member.name.startswith(("ranks/0/", "ranks/1/")):
-                (tmp_path / member.name.rpartition("/")[2]).write_bytes(bundle.extractfile(member).read())  # type: ignore[union-attr]
+            if member.name.startswith(("ranks/0/fr/", "ranks/1/fr/")) and (dump := bundle.extractfile(member)):
+                (tmp_path / member.name.rpartition("/")[2]).write_bytes(dump.read())
     (suspect,) = verdict_of(tmp_path).suspects
     assert (suspect.ranks, suspect.stage.microbatch, suspect.stage.pipeline_stage) == ((2,), None, None)
