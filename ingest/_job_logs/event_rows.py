@@ -74,6 +74,10 @@ class Events:
         """The lines in which watchdogs gave up: they end their processes."""
         return [line for line, _, _ in self.of_kind("watchdog_timeout")]
 
+    def errors(self) -> list[int]:
+        """The lines of exceptions, of which nobody knows here whether the program survived them."""
+        return [line for kind in ("exception", "fatal_error") for line, _, _ in self.of_kind(kind)]
+
     def ends(self) -> list[int]:
         """The lines in which processes ended, or what JAX waited for, which may come; pods are described anywhere."""
         ended = [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from forensics.ingest._job_logs.line_origin import Origins
 from forensics.ingest._job_logs.patterns import STATED_RANK
 from forensics.ingest._job_logs.positions import LogPosition
+from forensics.ingest._job_logs.resumption import resumed
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -213,17 +214,13 @@ class ProgressLines:
             self._pairs[words] = first, second
         return (second, None) if words in self._in_epochs else (first, second)
 
-    def resumed(self, ends: Sequence[int], stalls: Sequence[int]) -> int | None:
-        """The line in which steps go on after the last of these ends of processes after which they do: two of one series.
+    def resumed(self, ends: Sequence[int], stalls: Sequence[int], errors: Sequence[int] = ()) -> int | None:
+        """The line in which steps go on after the last of these ends, or begin again after watchdogs gave up or an error.
 
-        Bars are left out: work that one rank does by itself may outlast the end of another one. After watchdogs gave up only
-        steps that begin again count: a program that ends prints what it had not written yet.
+        Bars are left out: work that one rank does by itself may outlast the end of another one.
         """
-        series = [[[p.locator for p in part if p.clock != "bar"] for part in each.closed()] for each in self._series.values()]
-        parts = [part for each in series for part in each]
-        again = [part for each in series for part in each[1:]]
-        found = (_after(parts, ends), _after([part for part in again if part], stalls, whole=True))
-        return max((line for line in found if line is not None), default=None)
+        series = [[[p for p in part if p.clock != "bar"] for part in each.closed()] for each in self._series.values()]
+        return resumed([[part for part in each if part] for each in series], ends, stalls, errors)
 
     def unresumed(self, rows: Iterable[LogPosition]) -> Iterator[LogPosition]:
         """Rows of reports below which no steps go on: the program that got such an error may have tried again."""
@@ -243,19 +240,6 @@ class ProgressLines:
                         columns[name].append(value)
         if columns["step"]:
             yield Batch("log_progress", columns)
-
-
-def _after(parts: Sequence[Sequence[int]], ends: Sequence[int], whole: bool = False) -> int | None:
-    """The first line of a part, two at least, behind the last of these ends with one; `whole` for parts that begin there."""
-    for end in sorted(ends, reverse=True):
-        behind = [
-            found
-            for part in parts
-            if not (whole and part[0] <= end) and len(found := [line for line in part if line > end]) > 1
-        ]
-        if behind:
-            return min(found[0] for found in behind)
-    return None
 
 
 def _point(number: int, step: int, said: re.Match[str], line: str) -> Point:

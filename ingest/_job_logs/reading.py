@@ -255,8 +255,8 @@ class _Reader:
             for rank in sorted(self._identities.of_node(address)):
                 found.add(number, "node_failed", address, text, address, Origin(rank, None, "", 0))
         self._served.add_to(self.events, self.origins.servers)
-        # Steps are trained after the end of a process only by a job that was started again.
-        begin = max(self._progress.resumed(found.ends(), found.stalls()) or 0, found.begin_after_gap() or 0, self._start_line)
+        resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
+        begin = max(resumed, found.begin_after_gap() or 0, self._start_line)
         found.close_attempt(begin)
         if self._horovod.has_passed(self._progress.resumed):
             found.close_attempt(only="stall_report")

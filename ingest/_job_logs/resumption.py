@@ -1,0 +1,64 @@
+"""Where steps of a log go on although something above them had ended: what stands there is of an earlier attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+_LEAST_ANEW = 3
+"""Steps that a job trains after an error without having been started again: whoever is ahead notes one, a loader two."""
+
+
+class Counted(Protocol):
+    """One line that counts; `at_s` is its time by `clock`."""
+
+    @property
+    def locator(self) -> int: ...
+    @property
+    def clock(self) -> str | None: ...
+    @property
+    def at_s(self) -> float | None: ...
+
+
+Parts = Sequence[Sequence[Counted]]
+"""Lines of one series, cut where the number falls."""
+
+
+def resumed(series: Sequence[Parts], ends: Sequence[int], stalls: Sequence[int], errors: Sequence[int]) -> int | None:
+    """The line in which steps go on after the last of these ends after which they do: two of one series.
+
+    After watchdogs gave up only steps that begin again count: a program that ends prints what it had not written yet. After an
+    error, which a program may survive, they have to begin again later, as their times say.
+    """
+    parts = [_lines(part) for each in series for part in each]
+    again = [_lines(part) for each in series for part in each[1:]]
+    found = (_after(parts, ends), _after(again, stalls, whole=True), _after([*_anew(series)], errors, whole=True))
+    return max((line for line in found if line is not None), default=None)
+
+
+def _lines(part: Sequence[Counted]) -> list[int]:
+    return [point.locator for point in part]
+
+
+def _anew(series: Sequence[Parts]) -> Iterator[list[int]]:
+    """Lines of parts that begin later than everything above them in their series."""
+    for parts in series:
+        newest = float("-inf")
+        for part in parts:
+            times = [point.at_s for point in part if point.clock == "line" and point.at_s is not None]
+            if len(times) >= _LEAST_ANEW and float("-inf") < newest <= times[0]:
+                yield _lines(part)
+            newest = max([newest, *times])
+
+
+def _after(parts: Sequence[Sequence[int]], ends: Sequence[int], whole: bool = False) -> int | None:
+    """The first line of a part, two at least, behind the last of these ends with one; `whole` for parts that begin there."""
+    for end in sorted(ends, reverse=True):
+        behind = [
+            found
+            for part in parts
+            if not (whole and part[0] <= end) and len(found := [line for line in part if line > end]) > 1
+        ]
+        if behind:
+            return min(found[0] for found in behind)
+    return None
