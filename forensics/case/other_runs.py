@@ -11,7 +11,7 @@ or most of a day before the first call that was recorded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forensics.case.admission import SLACK_NS
@@ -104,10 +104,15 @@ def leave_out_other_runs(connection: Connection) -> None:
             continue
         why = f"{len(each.common(other))} ranks are other processes in {other.folder}"
         is_older = are_bundles or _is_older(each, other)
-        _reject(connection, each, f"{why}, which is newer: another run" if is_older else f"{why}{_OPEN}")
+        reject(connection, each.folder, each.sources, f"{why}, which is newer: another run" if is_older else f"{why}{_OPEN}")
         if not is_older and other.is_meant:
             other.is_meant = False
-            _reject(connection, other, f"{len(each.common(other))} ranks are other processes in {each.folder}{_OPEN}")
+            reject(
+                connection,
+                other.folder,
+                other.sources,
+                f"{len(each.common(other))} ranks are other processes in {each.folder}{_OPEN}",
+            )
 
 
 def _leave_out_older_logs(connection: Connection) -> None:
@@ -125,7 +130,9 @@ def _leave_out_older_logs(connection: Connection) -> None:
             kept.append(log)
             continue
         ranks = len(log.common(other))
-        _reject(connection, log, f"{ranks} ranks ended as other processes in {other.folder}, later: another run")
+        reject(
+            connection, log.folder, log.sources, f"{ranks} ranks ended as other processes in {other.folder}, later: another run"
+        )
     _leave_out_ended(connection, kept)
 
 
@@ -140,7 +147,7 @@ def _leave_out_ended(connection: Connection, logs: Iterable[_Collection]) -> Non
             home = log.folder[: log.folder.rfind("/") + 1]
             beside = connection.execute(_BESIDE, [home]).fetchall() if home and not path.startswith(home) else []
             log.sources = sorted({*log.sources, *(source_id for (source_id,) in beside)})
-            _reject(connection, log, f"its ranks had ended before the first step of {path}: another run")
+            reject(connection, log.folder, log.sources, f"its ranks had ended before the first step of {path}: another run")
 
 
 def _ended_before(log: _Collection, other: _Collection) -> bool:
@@ -202,10 +209,10 @@ def _is_older(one: _Collection, two: _Collection) -> bool:
     return two.newest_ns - one.newest_ns > SLACK_NS
 
 
-def _reject(connection: Connection, left_out: _Collection, reason: str) -> None:
-    """Remove all rows of a collection."""
+def reject(connection: Connection, path: str, sources: Sequence[int], reason: str) -> None:
+    """Remove all rows of these sources, and say so of the folder or the file that they are."""
     names = {name for name, columns in schema_columns().items() if "source_id" in columns} - {"sources", "operations"}
     for table in (calls_table(connection), *sorted(names)):
-        connection.execute(f"DELETE FROM {table} WHERE source_id IN (SELECT unnest(?::BIGINT[]))", [left_out.sources])
-    connection.execute(_REJECTED, [reason, left_out.sources])
-    connection.execute("INSERT INTO ingest_warnings (path, message) VALUES (?, ?)", [left_out.folder, f"left out: {reason}"])
+        connection.execute(f"DELETE FROM {table} WHERE source_id IN (SELECT unnest(?::BIGINT[]))", [sources])
+    connection.execute(_REJECTED, [reason, sources])
+    connection.execute("INSERT INTO ingest_warnings (path, message) VALUES (?, ?)", [path, f"left out: {reason}"])

@@ -8,6 +8,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import COMPRESSED_SUFFIXES
 from forensics.case.database import Connection, filled_tables, insert_rows
 from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks_beside_ranks
+from forensics.case.former_logs import leave_out_former_logs
 from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
@@ -224,6 +225,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
         connection.execute(f"{_UNUSED}; {_UNREAD}")
     forget_numbers_of_looks(connection)
     leave_out_other_runs(connection)
+    leave_out_former_logs(connection)
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     forget_refuted_numbers(connection)

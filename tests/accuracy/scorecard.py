@@ -60,8 +60,8 @@ _LIMITS = """\
 - **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
   pipeline at best. A stage with larger (not more) layers is a `suspect` in traces. A send left out in a pipeline names the two
   that wait for it in some forms.
-- **Runs mixed in one folder**: the log of a former run of the same day that failed, beside that of a sound one, may accuse its
-  rank.
+- **Runs mixed in one folder**: the log of a former run that failed, beside that of a sound one, accuses its rank where their
+  steps have no dates, or where the later one is not yet further and keeps the same pace.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of

@@ -185,3 +185,30 @@ def test_a_log_of_the_day_before_the_recorded_calls_is_of_another_run(days: int,
     loose_dumps(job, tmp_path)
     text = table(3, {0: 70, 1: 71}).replace("2026-03-03_11:10:09", f"{began:%Y-%m-%d_%H:%M:%S}")
     assert logs_left(tmp_path, {"slurm-7.out": text}) == left
+
+
+ERROR = "[rank1]: ValueError: bad row\n"
+
+
+def paced(hour: int, count: int, seconds: int, rest: str = "") -> str:
+    """Steps 0, 10, 20, ... of a trainer, one line each so many seconds."""
+    at = [divmod(seconds * number, 60) for number in range(count)]
+    return "".join(f"2026-03-03 {hour:02}:{m:02}:{s:02} INFO step {10 * n} loss 2.{n}\n" for n, (m, s) in enumerate(at)) + rest
+
+
+@pytest.mark.parametrize(
+    "later",
+    [paced(12, 20, 40), paced(12, 20, 40, ERROR), paced(12, 5, 90)],
+    ids=["further", "further, and it fails too", "slower, and no error"],
+)
+def test_the_log_of_a_run_that_failed_before_the_steps_of_a_later_one_is_left_out(later: str, tmp_path: Path) -> None:
+    assert "failed.log" not in logs_left(tmp_path, {"failed.log": paced(10, 9, 40, ERROR), "later.log": later})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [paced(12, 9, 40), paced(12, 10, 40, "[rank0]: OSError: lost\n"), paced(10, 20, 40), paced(9, 20, 40)],
+    ids=["a peer, clocks two hours apart", "such a peer, one line ahead", "at that time", "a former one"],
+)
+def test_the_log_of_a_rank_that_failed_stays_beside_that_of_a_peer(other: str, tmp_path: Path) -> None:
+    assert "failed.log" in logs_left(tmp_path, {"failed.log": paced(10, 9, 40, ERROR), "other.log": other})

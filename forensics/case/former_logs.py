@@ -1,0 +1,50 @@
+"""Leave out the log of a run that failed, where another one beside it is of a later run that counts the same steps.
+
+All dated lines of the later one are newer. That alone shows nothing: clocks of one job may be hours apart. It is another run
+where it does more steps than the peers of a rank that failed can, or where it tells of no error and its pace is another one.
+"""
+
+from __future__ import annotations
+
+from forensics.case.database import Connection, has_rows
+from forensics.case.other_runs import reject
+
+_LEAST_STEPS = 3
+_APART_S = 60
+"""Lines of one step are written within this time by all ranks, and so far apart by clocks of which one is wrong."""
+_FURTHER = 2
+"""By so many intervals between the lines of one rank its peers may be ahead of the last one it wrote."""
+_FORMER = """
+WITH counted AS (
+    SELECT source_id, regexp_replace(series, '^[0-9]+ ?', '') AS series, total, step, min(at_s) AS at_s FROM log_progress
+    WHERE clock = 'line' GROUP BY ALL
+), told AS (
+    SELECT source_id, count(*) > 0 AS failed FROM log_events
+    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes') AND NOT starts_with(kind, 'earlier_') GROUP BY ALL
+), log AS (
+    SELECT source_id, series, total, min(at_s) AS first_s, max(at_s) AS last_s, max(step) AS furthest,
+           (max(step) - min(step)) / (count(*) - 1) AS every
+    FROM counted GROUP BY ALL HAVING count(*) >= $least
+), pair AS (
+    SELECT o.source_id AS former, n.source_id AS later, n.furthest > o.furthest + $further * o.every AS is_further,
+           n.source_id IN (SELECT source_id FROM told) AS failed_too
+    FROM log o JOIN log n ON o.series = n.series AND o.total IS NOT DISTINCT FROM n.total AND n.first_s > o.last_s + $apart
+    WHERE o.source_id IN (SELECT source_id FROM told)
+), shifts AS (
+    SELECT p.former, p.later, count(*) AS shared, max(b.at_s - a.at_s) - min(b.at_s - a.at_s) AS spread
+    FROM pair p JOIN counted a ON a.source_id = p.former JOIN counted b
+    ON b.source_id = p.later AND b.series = a.series AND b.step = a.step AND b.total IS NOT DISTINCT FROM a.total GROUP BY ALL
+)
+SELECT p.former, f.path, min(l.path) FROM pair p LEFT JOIN shifts s USING (former, later)
+JOIN sources f ON f.source_id = p.former JOIN sources l ON l.source_id = p.later
+WHERE p.is_further OR (NOT p.failed_too AND s.shared >= $least AND s.spread > $apart) GROUP BY ALL ORDER BY ALL
+"""
+
+
+def leave_out_former_logs(connection: Connection) -> None:
+    """Take their rows out of the case."""
+    if not has_rows(connection, "log_progress") or not has_rows(connection, "log_events"):
+        return
+    limits = {"least": _LEAST_STEPS, "apart": _APART_S, "further": _FURTHER}
+    for source_id, path, later in connection.execute(_FORMER, limits).fetchall():
+        reject(connection, path, [source_id], f"its steps ended before the first step of {later}: another run")
