@@ -46,6 +46,13 @@ _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
+_RAS = "nccl_ras_text"
+_SUMMARY = b"Job summary\n===========\n"
+# Headings of a report of RAS; all other lines of it are indented, ruled or about a communicator.
+_OF_RAS = re.compile(
+    rb"NCCL version \S+ compiled|CUDA runtime version|Job summary$|Communicators\.\.\.|Group |\(total\)|Errors$|Warnings$"
+    rb"|=+$|[ #]|$|DEAD$|INCOMPLETE$|TIMEOUT$|OK$"
+)
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
@@ -126,6 +133,11 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         if found is not None and found.name in (_LOG, _KERNEL):
             wanted = _PARTS
             yield _part(artefact, around, 0)
+    if _SUMMARY in content and (around := _around_ras(lines)).strip():
+        found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
+        if own == _RAS and found is not None and found.name == _LOG:
+            wanted = _PARTS
+            yield _part(artefact, around, 0)
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
@@ -136,10 +148,19 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
             yield _part(artefact, part, begin)
 
 
+def _around_ras(lines: list[bytes]) -> bytes:
+    """The text with the lines of its report of RAS blank, from its first heading to the last line of its form."""
+    begin = lines.index(b"Job summary\n") if b"Job summary\n" in lines else len(lines)
+    first = next((n for n in range(begin, -1, -1) if n == 0 or not _OF_RAS.match(lines[n - 1].rstrip())), 0) if lines else 0
+    last = next((n for n in range(begin, len(lines)) if not _OF_RAS.match(lines[n].rstrip())), len(lines))
+    return b"".join(b"\n" if first <= number < last else line for number, line in enumerate(lines))
+
+
 def _may_have_parts(content: bytes) -> bool:
     # Bytes are found a hundred times faster than patterns, and most logs have none of these.
     return (
         b"+--" in content
+        or _SUMMARY in content
         or b"\n" + _FENCE in content
         or (any(mark in content for mark in _OF_PROMPTS) and _LIKE_A_COMMAND.search(content) is not None)
     )

@@ -68,6 +68,17 @@ def test_a_report_below_a_command_is_read_in_its_place(prompt: str, tmp_path: Pa
     assert verdict.suspects[0].evidence[0].source == f"ticket.txt#line={text[: text.index('  Rank 2')].count(chr(10)) + 1}"
 
 
+RAISED = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "t.py", line 9, in <module>\n[rank1]: ValueError: bad\n'
+
+
+@pytest.mark.parametrize(("above", "below"), [("", LOG + RAISED), (LOG + RAISED, ""), (LOG, RAISED)])
+def test_the_log_around_a_report_without_a_command(above: str, below: str, tmp_path: Path) -> None:
+    with case_of(above + RAS + below, tmp_path) as case:
+        assert kinds(case) == ["nccl_ras", "training_log"]
+        raised = case.execute("SELECT locator FROM log_events WHERE kind = 'exception'").fetchall()
+    assert raised == [((above + RAS + below).splitlines().index("[rank1]: ValueError: bad") + 1,)]
+
+
 @pytest.mark.parametrize(("times", "logs"), [(1, 2), (9, 1)], ids=["its beginning is that of a report", "a log as a whole"])
 def test_several_outputs_one_after_the_other(times: int, logs: int, tmp_path: Path) -> None:
     text = LOG * times + COMMAND.format(prompt="$ ") + RAS + "$ free -g\n" + FREE + "$ tail train.log\n" + LOG
@@ -78,12 +89,13 @@ def test_several_outputs_one_after_the_other(times: int, logs: int, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("ticket.txt", LOG + RAS),
+        ("ticket.txt", 9 * LOG + RAS),
+        ("ras.txt", RAS),
         ("ticket.txt", LOG + "$ cat notes\nnothing of a known form\n"),
         ("ras.txt", COMMAND.format(prompt="$ ") + RAS),
         ("huge.log", LOG + COMMAND.format(prompt="$ ") + RAS + "x" * (1 << 20)),
     ],
-    ids=["no command", "nothing known", "of one kind as a whole", "too long for a ticket"],
+    ids=["no command", "a report alone", "nothing known", "of one kind as a whole", "too long for a ticket"],
 )
 def test_what_stays_one_text(name: str, text: str, tmp_path: Path) -> None:
     with case_of(text, tmp_path, name) as case:
