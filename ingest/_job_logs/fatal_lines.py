@@ -31,6 +31,12 @@ PATTERNS = (
     pattern(
         "cuda_failure", r"\S{1,200}\.cu:\d{1,6}: .{0,200}?Assertion (?P<what>.{1,200}) failed", "device-side assert {what}"
     ),
+    # NCCL, of what it wanted on its own device (src/include/alloc.h).
+    pattern(
+        "cuda_failure",
+        r"Failed to CUDA (?:calloc(?: async)?|malloc) (?P<bytes>\d{1,19}) bytes",
+        "out of memory for {bytes} bytes",
+    ),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
     # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
     pattern(
@@ -58,6 +64,7 @@ WORDS = (
     *(
         ".cu:",
         "HIP error: ",
+        "Failed to CUDA ",
         "] Check failed: ",
         "Memory access fault",
         "HW Exception by GPU",

@@ -40,6 +40,9 @@ _BY_ITS_DEVICE = re.compile(
     r"hardware stack|uncorrectable"
 )
 """CUDA's errors of one process; those of a driver, a fabric or a number of a device are the same for all."""
+_QUOTES_CUDA = re.compile(r"unhandled cuda error")
+_QUOTED_LINES = 6
+"""NCCL's explanation and its last error stand right below the exception, behind the same rank."""
 _LOST_DEVICE = re.compile(r"code=(?:48|64|79|94|95|119|120|140) ")
 """Xids by which a device takes its process with it; those that a program or a peer can cause are not among them."""
 _ODD_ONE = re.compile(r"\bRank (\d{1,7}) has different values? for .{1,200}[Oo]ther ranks:")
@@ -163,6 +166,7 @@ class _Errors:
         self._met: dict[int, Failure] = {}
         self._workers, self._checkpoints = Workers(), Checkpoints(stalls)
         self._unranked = self._unranked_own = self._named = False
+        self._quoting: dict[int, tuple[int, int]] = {}
         self._ended: str | None = None
         self._of_device: Evidence | None = None
         self._corrupted: list[Evidence] = []
@@ -186,7 +190,12 @@ class _Errors:
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
         by_signal = kind == "process_exit" and subject in _BARE
         if (by_device or by_signal) and rank is not None and not self._stalls.had_begun(source_id, line):
-            self._met.setdefault(rank, Failure(rank, text, source, by_device and _GPU.search(text) is not None))
+            failure = Failure(rank, text, source, by_device and _GPU.search(text) is not None)
+            self._met.setdefault(rank, failure)
+            quoting, begin = self._quoting.get(rank, (None, 0))
+            if by_device and quoting == source_id and line - begin <= _QUOTED_LINES:
+                self._own.setdefault(rank, failure)
+                self._following.discard(rank)
         self._workers.feed(kind, rank, subject, text, source)
         if kind not in ("exception", "fatal_error", "watchdog_died"):
             return
@@ -213,6 +222,8 @@ class _Errors:
         if rank not in self._own and rank not in self._following and follows:
             self._following.add(rank)
             self._caught.lost.setdefault(rank, (source_id, line))
+            if _QUOTES_CUDA.search(text):
+                self._quoting[rank] = source_id, line
         elif rank not in self._following:
             self._own.setdefault(rank, Failure(rank, text, source, _GPU.search(text) is not None))
 
