@@ -23,10 +23,11 @@ WORDS = (
     "-np ",
     "MEMBER: ",
     "NODELIST=",
+    "ntasks-per-node",
 )
 EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
 _STATED = re.compile(
-    r"(?<![\w-])(?P<before>\w[\w-]{0,39}[ _-])?(?:world[_ ]size|WORLD_SIZE)[\"']?(?:=| ?: ?)(?P<size>\d{1,7})\b"
+    r"(?<![\w-])(?P<before>\w[\w-]{0,39}[ _-])?(?:world[_ ]size|WORLD_SIZE)[\"']?(?:=| ?: ?| (?:is |of )?)(?P<size>\d{1,7})\b"
 )
 _HEADING = re.compile(
     r"^\W{0,16}(?i:node|host|machine|server|worker|box)[\w.:-]{0,64}(?: [^\n]{0,80}?)?[ (\[](?i:global )?(?i:rank)s[ :=]{1,3}"
@@ -45,6 +46,10 @@ _OF_ALL = tuple(re.compile(_OPTION.format(name=name)) for name in ("num[_-]proce
 _OF_NODE = tuple(re.compile(_OPTION.format(name=name)) for name in ("nproc[_-]per[_-]node", "num_gpus"))
 _NODES = re.compile(_OPTION.format(name="(?:nnodes|num_nodes)"))
 _LISTED = re.compile(r"\bSLURM_(?:JOB_|STEP_)?NODELIST=[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")
+# Slurm gives the nodes of a job tasks in a row, in the order of their names, unless it is told how.
+_SRUN = re.compile(r"(?:^|[\s/])srun(?= )(?!.{0,2000} (?:-m|--distribution)[ =])")
+_TASKS = re.compile(r" --ntasks-per-node[ =](?P<each>[1-9]\d{0,2})(?!\d)")
+_ON = re.compile(r" (?:--nodelist[ =]|-w ?)[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")
 _ELSEWHERE = (" --hostfile", " -H ", " --hosts", " --include", " --exclude")
 
 
@@ -56,6 +61,7 @@ class StatedWorld:
         self._each: set[int] = set()
         self._lists: set[str] = set()
         self._nodes: set[tuple[int, int]] = set()
+        self._tasks: set[tuple[int, str]] = set()
 
     def feed(self, line: str) -> None:
         """Take one line."""
@@ -75,6 +81,9 @@ class StatedWorld:
             self._sizes.add(int(counted["size"]))
         if (member := _MEMBER.search(line)) and int(member["rank"]) + 1 == int(member["member"]) <= int(member["size"]):
             self._sizes.add(int(member["size"]))
+        if "srun " in line and not _STARTER.search(line) and _SRUN.search(line):
+            tasks, on = _TASKS.search(line), _ON.search(line)
+            self._tasks |= {(int(tasks["each"]), on["nodes"])} if tasks and on else set()
         if _STARTER.search(line):
             each = _of_each_node(line)
             started = _started(line, each)
@@ -88,6 +97,7 @@ class StatedWorld:
 
     def batches(self) -> Iterator[Batch]:
         """Each size, the ranks of each node, and the nodes in order; where sizes differ, some of them is that of a group."""
+        self._take_tasks()
         nodes = sorted(self._nodes)
         if len(nodes) > 1 and nodes[0][0] == 0 and all(before[1] + 1 == after[0] for before, after in pairwise(nodes)):
             self._sizes.add(nodes[-1][1] + 1)
@@ -96,6 +106,15 @@ class StatedWorld:
         names = list(hosts(self._lists.pop())) if len(self._lists) == 1 else []
         if len(names) > 1:
             yield Batch("nodes", {"host": names, "node": list(range(len(names)))})
+
+    def _take_tasks(self) -> None:
+        """Tasks that srun starts are the ranks, where they start no launcher, and there is more than one of them on a node."""
+        if len(self._tasks) != 1 or self._each or self._sizes or self._lists:
+            return
+        ((each, listed),) = self._tasks
+        names = [*hosts(listed)]
+        if each > 1 and len(names) > 1 and names == sorted(names):
+            self._each, self._sizes, self._lists = {each}, {each * len(names)}, {listed}
 
 
 def _of_each_node(line: str) -> int | None:

@@ -79,6 +79,27 @@ def test_the_rank_of_a_lost_host_where_each_rank_states_its_host(tmp_path: Path,
         assert named(verdict_of(tmp_path / name)) == ({2, 3} if name == "all" else set())
 
 
+SRUN = "+ srun --nodes=3 --ntasks-per-node=4 --nodelist=gx[1-3] python t.py\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "right"),
+    [
+        (SRUN, {4, 5, 6, 7}),
+        (SRUN.replace("gx[1-3]", "gx1,gx2,gx3"), {4, 5, 6, 7}),
+        (SRUN.replace("--nodes", "-m cyclic --nodes"), set()),
+        (SRUN.replace("gx[1-3]", "gx3,gx2,gx1"), set()),
+        (SRUN.replace("node=4", "node=1"), set()),
+        (SRUN + SRUN.replace("node=4", "node=2"), set()),
+        (SRUN.replace("python t.py", "torchrun --nproc_per_node=2 t.py"), set()),
+    ],
+    ids=["in a row", "each by its name", "in turn", "another order", "one each", "two commands", "of a launcher"],
+)
+def test_the_ranks_of_a_lost_node_by_the_command_that_started_them(command: str, right: set[int], tmp_path: Path) -> None:
+    (tmp_path / "slurm.out").write_text(command + STEPS + "srun: error: Node failure on gx2\n" + CANCELLED)
+    assert named(verdict_of(tmp_path)) == right
+
+
 def test_a_node_that_the_scheduler_saw_lost_after_others_gave_up_on_it(tmp_path: Path) -> None:
     gave_up = "".join(
         f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
