@@ -78,10 +78,8 @@ class _Reader:
         self._fingerprints = calls.Fingerprints()
         self._analysis = recorder_analysis.RecorderAnalysis()
         self._comm_findings = comm_findings.CommFindings()
-        self._who_came = (
-            *(self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings),
-            *(self._fingerprints, self._ray),
-        )
+        reports = (self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings)
+        self._who_came = (*reports, self._fingerprints, self._ray)
         self._tracebacks = tracebacks.Tracebacks()
         self._heading = headings.Heading()
         self._table = torchrun.FailureTable()
@@ -97,6 +95,8 @@ class _Reader:
         self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._served = served.Served()
         self._stacks = stack_dumps.StackDumps()
+        tables = (self._stragglers, self._table, self._launchers, self._pods, self._times, self._devices)
+        self._several_lines = (*tables, self._coordination, self._ray)
         self._cancelled, self._start_line = False, 0
         # What stands in front of the lines of a process: a label of its rank, or only of its node.
         self._outer: dict[str, str | None] = {}
@@ -108,8 +108,7 @@ class _Reader:
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
-        spans = self._stragglers.is_open or self._horovod.is_listing or self._table.is_open or self._launchers.is_open
-        spans = spans or self._pods.is_open or self._times.is_open or self._devices.is_open or self._coordination.is_open
+        spans = self._horovod.is_listing or any(each.is_open for each in self._several_lines)
         return spans or self._stacks.is_open(number) or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:

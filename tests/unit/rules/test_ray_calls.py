@@ -23,6 +23,12 @@ def older(ranks: str) -> str:
     return warned(ranks, call="ray.train.report").replace("ranks to", "ranks\nto").replace("group.\n", "group.\n\n")
 
 
+def first_form(waited: dict[int, float], size: int = 6) -> str:
+    """That of Ray 2.43, which lists those that have come."""
+    said = "Here are the ranks that have reported\nso far and how long they have been waiting in seconds:\n"
+    return f"`ray.train.report` has not been called by all {size} workers in the group.\n{said}{waited}\nYou can set the\n"
+
+
 def labelled(text: str) -> str:
     return "".join(f"(SynchronizationActor pid=61) {line}\n" for line in text.splitlines())
 
@@ -36,8 +42,9 @@ def labelled(text: str) -> str:
         (warned("4, 5", 60.0) + warned("4", 1800.0), {4}),
         (warned("2", 60.0) + "The following ranks have not called it: [2]\n", {2}),
         (STEPS + warned("3"), {3}),
+        (labelled(first_form({0: 720.4, 1: 719.9, 2: 720.0, 4: 700.25, 5: 720.1})), {3}),
     ],
-    ids=["one", "over two lines", "labelled", "the last counts", "given up", "after steps"],
+    ids=["one", "over two lines", "labelled", "the last counts", "given up", "after steps", "those that came"],
 )
 def test_the_ranks_that_ray_train_waits_for(tmp_path: Path, text: str, right: set[int]) -> None:
     verdict = pasted(tmp_path, text)
@@ -48,6 +55,8 @@ def test_the_ranks_that_ray_train_waits_for(tmp_path: Path, text: str, right: se
     "text",
     [
         warned("4", 60.0),
+        first_form({0: 60.4, 1: 59.9, 2: 60.0, 4: 60.25, 5: 60.1}),
+        first_form({0: 720.4, 1: 719.9, 2: 720.0}),
         warned("0, 1, 2"),
         warned("6"),
         warned("3") + STEPS,
@@ -55,7 +64,17 @@ def test_the_ranks_that_ray_train_waits_for(tmp_path: Path, text: str, right: se
         warned(", ".join(["9" * 7] * 200)),
         "to join the `ray.train.report` call: [3].\n",
     ],
-    ids=["for a minute", "half of them", "no such rank", "went on", "cut", "absurd", "the end alone"],
+    ids=[
+        "for a minute",
+        "for a minute, those that came",
+        "half of them came",
+        "half of them",
+        "no such rank",
+        "went on",
+        "cut",
+        "absurd",
+        "the end alone",
+    ],
 )
 def test_warnings_of_ray_train_that_accuse_nobody(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, "INFO world_size=6\n" + text))
