@@ -29,6 +29,7 @@ WORDS = (
     "Event:PodFailed",
     " exited with a non-zero status of ",
     "The node was low on resource: ",
+    "Pod ephemeral local storage usage exceeds",
     "Gracefully stopping",
     "Aborting on container exit",
 )
@@ -56,11 +57,12 @@ _STARTED = re.compile(r"\bglobal_ranks=\[(\d{1,7})\]")
 _NAMED = re.compile(r"^Name: {4,40}(?P<pod>[a-z0-9][\w.-]{0,252})$")
 _STATE = re.compile(r"^ {2,12}(?:Last )?State: {1,20}Terminated$")
 _REASON = re.compile(r"^ {2,12}(?:Reason: {1,20}(?P<reason>\w{1,40})|Exit Code: {1,20}(?P<code>\d{1,3}))$")
-# The kubelet ends a pod that holds more than it asked for, when its node runs out.
-_EVICTED = re.compile(r"^Message: {1,20}The node was low on resource: (?:memory|ephemeral-storage)\b")
+# The kubelet ends a pod that holds more than it asked for, when its node runs out, and one that holds more than its limit.
+EVICTED = r"(?:The node was low on resource: (?:memory|ephemeral-storage)\b|Pod ephemeral local storage usage exceeds )"
+_EVICTED = re.compile(rf"^Message: {{1,20}}{EVICTED}")
 _EVENT = re.compile(
     r"^(?:\S{1,12} (?:\(\S{1,12} ago\) )?)? {0,40}Warning {1,12}Evicted {1,20}pod/(?P<pod>[a-z0-9][\w.-]{0,252}) {1,80}"
-    r"The node was low on resource: (?:memory|ephemeral-storage)\b"
+    + EVICTED
 )
 _SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80})$")
 

@@ -15,6 +15,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
+from forensics.ingest._job_logs.pods import EVICTED
 from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
@@ -68,14 +69,12 @@ _REASONS = {
 # One of these stands in every line that is understood, and such a line is no shorter ("Name: a").
 _WORDS = (
     *("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning"),
-    *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: "),
+    *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: ", "usage exceeds "),
     *down_nodes.WORDS,
 )
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
-# The kubelet kills a pod that holds more than it asked for, when its node runs out.
-_SHORT = r"The node was low on resource: (?:memory|ephemeral-storage)\b"
-_LOW = re.compile(rf"Message: +{_SHORT}")
+_LOW = re.compile(rf"Message: +{EVICTED}")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
 # "Tue, 04 Nov 2025 09:01:13 +0000", two lines below the code of the container that ended then.
 _FINISHED = re.compile(r"\s+Finished: +(?P<when>\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4})\s*$")
@@ -205,7 +204,7 @@ def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:
         yield known.kind, subject
     if (event := _EVENT.search(line)) and event["reason"] in _REASONS:
         yield _REASONS[event["reason"]], event["object"]
-        if event["reason"] == "Evicted" and event["object"].startswith("pod/") and re.match(_SHORT, event["message"]):
+        if event["reason"] == "Evicted" and event["object"].startswith("pod/") and re.match(EVICTED, event["message"]):
             yield "process_exit", f"exitcode=137 pod={event['object'].removeprefix('pod/')} evicted"
     if pod is None:
         return

@@ -31,8 +31,9 @@ def judged(folder: Path, *pods: str) -> set[int]:
     return named(verdict_of(folder))
 
 
-def test_the_rank_of_an_evicted_pod(tmp_path: Path) -> None:
-    assert judged(tmp_path, pod("j-worker-1", 2), pod("j-worker-0", 1, None)) == {2}
+@pytest.mark.parametrize("why", [LOW, "Pod ephemeral local storage usage exceeds the total limit of containers 200Gi."])
+def test_the_rank_of_an_evicted_pod(tmp_path: Path, why: str) -> None:
+    assert judged(tmp_path, pod("j-worker-1", 2, why), pod("j-worker-0", 1, None)) == {2}
     assert verdict_of(tmp_path).outcome is Outcome.FAILSTOP
 
 
