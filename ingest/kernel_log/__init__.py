@@ -59,6 +59,13 @@ _DEVICE_EVENTS = (
         r"(?:mlx5_core|bnxt_en|ice) (?P<device>[\da-f]{4}:[\da-f:.]{1,32}): \d{1,5}\.\d{3} Gb/s available PCIe bandwidth",
         "{device}",
     ),
+    # What amdgpu could not correct in the memory or a block of its own device, as often as it is noted anew.
+    pattern(
+        "gpu_uncorrectable",
+        r"amdgpu (?P<device>[\da-f]{4}:[\da-f:.]{1,32}): .{0,80}\b[1-9]\d{0,9} (?:new )?uncorrectable hardware errors detected "
+        r"in (?!total)\w{1,40} block",
+        "{device}",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (
@@ -118,6 +125,7 @@ _WORDS = (
         "segfault at",
     ),
     "SIGSEGV",
+    "uncorrectable hardware errors",
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )
 _SHORTEST = 10

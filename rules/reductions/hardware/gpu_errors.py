@@ -130,8 +130,8 @@ WHERE code IS NOT NULL AND (time_ns IS NULL
 ORDER BY time_ns NULLS LAST, path, locator
 """
 _LOST = """
-SELECT host, device, text, source, coalesce(time_ns, captured_ns), kind = 'gpu_lost' FROM device_event
-WHERE kind IN ('gpu_lost', 'gpu_fallen_off') ORDER BY ALL
+SELECT host, device, text, source, coalesce(time_ns, captured_ns), kind FROM device_event
+WHERE kind IN ('gpu_lost', 'gpu_fallen_off', 'gpu_uncorrectable') ORDER BY ALL
 """
 
 
@@ -169,14 +169,14 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
-    """GPUs that did not answer when somebody asked, or that the driver lost without an Xid."""
-    for host, device, text, source, time_ns, is_asked in rows_of(connection, "device_events", _LOST):
-        if is_asked:
+    """GPUs that did not answer when somebody asked, or that the driver lost, or reports an error of, without an Xid."""
+    for host, device, text, source, time_ns, kind in rows_of(connection, "device_events", _LOST):
+        if kind == "gpu_lost":
             yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi", is_lost=True)
-        else:
-            yield GpuError(
-                host, _address(device), "it has fallen off the bus", True, source, time_ns, is_lost=True, wall_ns=_wall(text)
-            )
+            continue
+        is_lost = kind == "gpu_fallen_off"
+        meaning = "it has fallen off the bus" if is_lost else "hardware error that could not be corrected"
+        yield GpuError(host, _address(device), meaning, True, source, time_ns, is_lost=is_lost, wall_ns=_wall(text))
 
 
 def _wall(text: str | None) -> int | None:

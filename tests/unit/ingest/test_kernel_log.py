@@ -59,6 +59,21 @@ LOST = (
 )
 
 
+AMD = "[76914.19012{0}] amdgpu 0000:9d:00.0: amdgpu: {{1}}socket: 6, die: 1, {1} hardware errors detected in {2}\n"
+
+
+def test_what_amdgpu_could_not_correct_counts_once() -> None:
+    said = [
+        ("2 new uncorrectable", "gfx block"),
+        ("2 uncorrectable", "total in gfx block"),
+        ("0 new uncorrectable", "gfx block"),
+    ]
+    said.append(("1533 new correctable", "xgmi_wafl block"))
+    text = "".join(AMD.format(n, *each) for n, each in enumerate(said))
+    (row,) = read(text.encode()).rows("device_events")
+    assert (row["kind"], row["device"], row["locator"]) == ("gpu_uncorrectable", "0000:9d:00.0", 1)
+
+
 def test_a_message_of_the_driver_over_several_lines() -> None:
     (row,) = read(LOST.format("b3", "fallen off the bus").encode()).rows("device_events")
     assert (row["kind"], row["device"], row["locator"]) == ("gpu_fallen_off", "0000:b3:00.0", 3)

@@ -53,6 +53,13 @@ def test_the_failed_gpu_is_named_where_the_calls_cannot_tell_its_group_apart(tmp
     assert first.resource.gpu == "0000:3b:00"
 
 
+def test_what_amdgpu_could_not_correct_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("HW Exception by GPU node-6 (Agent handle: 0x55d6d2a51c40) reason :GPU Hang\n")
+    said = "amdgpu 0000:2d:00.0: amdgpu: 2 new uncorrectable hardware errors detected in umc block"
+    (tmp_path / "dmesg.txt").write_text(f"[76914.190122] {said}\n")
+    assert any("GPU 0000:2d:00" in label.reason for label in verdict_of(tmp_path).labels)
+
+
 @pytest.mark.parametrize(
     "line",
     [
