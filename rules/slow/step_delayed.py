@@ -26,12 +26,13 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces, TracedPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
+from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -289,9 +290,7 @@ RULE = Rule(
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: any less may be the allocator of a device"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
-        Threshold(
-            "least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait for that, whatever it waited"
-        ),
+        Threshold("least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait that, whatever it waited"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -13,10 +12,9 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
-from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, steps_of
+from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, steps_of, with_stage_before
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
 from forensics.rules.reductions.steps.records import Record, Recorded
-from forensics.rules.reductions.steps.traced import TracedRecords
 
 WORDS = {FORWARD: "forward", BACKWARD: "backward"}
 """Directions in words."""
@@ -52,12 +50,22 @@ class CallPlaces:
     known: dict[int, OwnSteps | None] = field(default_factory=dict)
     stages: dict[int, int | None] = field(default_factory=dict)
     shapes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    completed: set[int] = field(default_factory=set)
 
     def steps(self, rank: int) -> OwnSteps | None:
         """What the record of a rank tells; None without one."""
         if rank not in self.known:
             self.read((rank,))
+        own = self.known[rank]
+        if own is not None and rank not in self.completed:
+            self.completed.add(rank)
+            self.known[rank] = self._with_stage_before(own)
         return self.known[rank]
+
+    def _with_stage_before(self, own: OwnSteps) -> OwnSteps:
+        """The steps of a last stage, with the directions of its work that the stage before it shows."""
+        before = own.ends.before if own.ends and own.ends.after is None else None
+        return own if before is None else with_stage_before(own, self.steps(before))
 
     def read(self, ranks: Iterable[int]) -> None:
         """Read the records of ranks that were not asked for before, all at once."""
@@ -136,8 +144,8 @@ class CallPlaces:
             came = self._of_pass(own, last)
             return came if direction in (None, came.direction) else replace(came, direction=None, microbatch=None, chunk=None)
         before = self._of_pass(own, last) if last >= own.begins[-1] and not own.record.is_message[last] else None
-        if before and following.receives and before.direction is None:
-            # Where nothing shows what the last call was for, the pass may still be the one that it is of.
+        if before and following.receives and (before.direction is None or own.inferred):
+            # Where no call path shows what the last call was for, the pass may still be the one that it is of.
             return replace(following, direction=None, microbatch=None, chunk=None)
         return before if before and before.direction and before.direction == direction else following
 
@@ -288,13 +296,3 @@ def _has_paths(*found: OwnSteps) -> bool:
 def places(connection: DuckDBPyConnection, records: Recorded) -> CallPlaces:
     """Places of the calls of a case."""
     return CallPlaces(connection, records)
-
-
-TracedPlaces = NewType("TracedPlaces", CallPlaces)
-"""Places of the calls that profilers saw: they say nothing of where a rank stands now."""
-
-
-@reduction
-def traced_places(connection: DuckDBPyConnection, traces: TracedRecords) -> TracedPlaces:
-    """Places of the calls in traces."""
-    return TracedPlaces(CallPlaces(connection, Recorded(connection, traces)))

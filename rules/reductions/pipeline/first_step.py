@@ -173,7 +173,13 @@ def next_pass(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, in
     direction may be `NEITHER`: not known. So it is behind a message that came to an end of the pipeline, which works in both
     directions before it sends one; in which pass the first stage is then, nothing tells.
     """
-    found, last = _next(record, passes, ends), len(record) - 1
+    messages = np.flatnonzero(record.is_message & (passes.direction != NEITHER))
+    if not len(messages):
+        return None
+    at, last = _like_before(record, passes, messages), len(record) - 1
+    found = _next(record, passes, ends, messages, at)
+    if at is not None and not record.is_message[at] and passes.direction[at] != NEITHER:
+        return found
     # A rank that has sent nothing yet may have a stage behind it.
     is_end = ends.is_first or (ends.after is None and record.is_send.any())
     if found is None or found[2] or not is_end or not record.is_message[last] or record.is_send[last]:
@@ -181,11 +187,8 @@ def next_pass(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, in
     return None if ends.is_first else (NEITHER, found[1], False)
 
 
-def _next(record: Record, passes: Passes, ends: Neighbours) -> tuple[int, int, bool] | None:
-    messages = np.flatnonzero(record.is_message & (passes.direction != NEITHER))
-    if not len(messages):
-        return None
-    at, last = _like_before(record, passes, messages), len(record) - 1
+def _next(record: Record, passes: Passes, ends: Neighbours, messages: Ints, at: int | None) -> tuple[int, int, bool] | None:
+    last = len(record) - 1
     way = int(passes.direction[last if at is None else at])
     if way == NEITHER:
         return _in_turn(record, messages, ends)

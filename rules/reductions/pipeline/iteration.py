@@ -17,6 +17,7 @@ import numpy as np
 
 from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, WORDS, CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Ints, dag
+from forensics.rules.reductions.pipeline.own_steps import is_turn_open
 from forensics.rules.reductions.steps.records import Record
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
@@ -168,7 +169,7 @@ def _turn(messages: Sequence[_Message], sent: int | None, received: int | None) 
 
 def _inside(rank: int, stage: int, node: Mapping[Key, int], places: CallPlaces) -> Iterator[tuple[int, int]]:
     stated = places.steps(rank)
-    if stated is None or stated.usual is None or stated.passes is None:
+    if stated is None or stated.usual is None or stated.passes is None or is_turn_open(stated):
         return
     begin, end = stated.usual
     turns = np.stack([stated.passes.direction, stated.passes.ordinal, stated.passes.sparse])[:, begin:end]

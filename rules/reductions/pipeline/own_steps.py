@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
+from forensics.rules.reductions.pipeline.end_stages import PassCalls, end_directions, is_open, pass_calls
 from forensics.rules.reductions.pipeline.first_step import first_begin, opening_passes
 from forensics.rules.reductions.pipeline.passes import (
     BACKWARD,
@@ -17,15 +18,17 @@ from forensics.rules.reductions.pipeline.passes import (
     Neighbours,
     Passes,
     comes_round,
+    inside_passes,
     message_directions,
     neighbours,
     passes,
     path_directions,
+    redirected,
 )
 from forensics.rules.reductions.stacks.call_paths import call_paths
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
-from forensics.rules.reductions.steps.records import UNKNOWN, Ints, Record
+from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
 _STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 
@@ -34,7 +37,8 @@ _STAGES = {StageName.FORWARD: FORWARD, StageName.BACKWARD: BACKWARD}
 class OwnSteps:
     """What the record of a rank tells: its steps, its neighbours, its passes.
 
-    Without a `usual` step the passes are those of the step that the rank stands in, counted by its messages.
+    Without a `usual` step the passes are those of the step that the rank stands in, counted by its messages. `inferred`: no
+    call path shows the direction of some work at an end of the pipeline, and counts of calls stand for it.
     """
 
     record: Record
@@ -42,6 +46,7 @@ class OwnSteps:
     usual: tuple[int, int] | None
     ends: Neighbours | None
     passes: Passes | None
+    inferred: bool = False
 
     @property
     def is_opening(self) -> bool:
@@ -57,13 +62,52 @@ def steps_of(record: Record, paths: Mapping[int, int]) -> OwnSteps:
     is_alone = usual is None and len(begins) == 1
     ends = neighbours(record, begins, is_alone=is_alone)
     if usual is not None:
-        return OwnSteps(record, begins, usual, ends, passes(record, begins, usual, ends, paths))
+        return with_ends(OwnSteps(record, begins, usual, ends, passes(record, begins, usual, ends, paths)))
     by_path = path_directions(record, paths)
     if ends is None or not is_alone or comes_round(record, ends, by_path):
         return OwnSteps(record, begins, None, ends, None)
     step = (int(begins[0]), len(record))
     directions = message_directions(record, ends, step, by_path)
-    return OwnSteps(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path))
+    return with_ends(OwnSteps(record, begins, None, ends, opening_passes(record, step[0], ends, directions, by_path)))
+
+
+def with_ends(own: OwnSteps, before: PassCalls | None = None) -> OwnSteps:
+    """The steps with the directions of work at an end of the pipeline, by its messages or the passes of the stage `before`."""
+    if own.passes is None or own.ends is None or not len(own.begins):
+        return own
+    record, known, work = own.record, own.passes, _work(own, own.passes)
+    if not is_open(own.ends, work, known.direction):
+        return own
+    step = own.usual or (int(own.begins[0]), len(record))
+    found = end_directions(record, own.begins, step, own.ends, work, before)
+    if own.usual:
+        return replace(own, passes=redirected(record, own.begins, own.usual, known, found), inferred=True)
+    of_work = np.where(known.direction == NEITHER, found, known.direction)
+    return replace(own, passes=opening_passes(record, step[0], own.ends, known.direction, of_work), inferred=True)
+
+
+def _work(own: OwnSteps, known: Passes) -> Flags:
+    """The collectives of passes."""
+    if own.usual:
+        return inside_passes(own.record, own.usual, known.per_step)
+    return np.asarray((np.arange(len(own.record)) >= own.begins[0]) & ~own.record.is_message)
+
+
+def is_turn_open(own: OwnSteps) -> bool:
+    """Whether it is not known of all work at an end of the pipeline to which pass of two it belongs."""
+    if own.passes is None or own.usual is None or not own.inferred:
+        return False
+    step = slice(*own.usual)
+    return bool((_work(own, own.passes)[step] & (own.passes.direction[step] == NEITHER)).any())
+
+
+def with_stage_before(own: OwnSteps, before: OwnSteps | None) -> OwnSteps:
+    """The steps of a last stage, with the directions of its work that those of the stage before it show."""
+    if before is None or before.passes is None or not len(before.begins):
+        return own
+    step = before.usual or (int(before.begins[0]), len(before.record))
+    found = pass_calls(before.record, step, before.passes)
+    return with_ends(own, found) if found else own
 
 
 def _behind_barriers(record: Record, begins: Ints, usual: tuple[int, int] | None) -> Ints:

@@ -92,7 +92,7 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
     direction = message_directions(record, ends, usual, by_path) if ends else np.zeros(len(record), np.int8)
     marks = record.is_message if ends else _turns(record, by_path)
     per_step = _passes_in(record, direction, usual) if ends else _passes_by_turns(record, by_path, usual)
-    inside = _inside_passes(record, usual, per_step, marks) & ~record.is_message
+    inside = inside_passes(record, usual, per_step, marks)
     stated = inside if ends else ~record.is_message
     direction[stated] = by_path[stated]
     # A stage at an end of the pipeline has passes that send nothing: there only call paths tell the two directions apart.
@@ -101,6 +101,14 @@ def passes(record: Record, begins: Ints, usual: tuple[int, int], ends: Neighbour
         direction[unknown] = _by_next_send(record, direction, usual)[unknown]
     ordinal, sparse = _ordinals(record, begins, usual, direction, inside, per_step)
     return Passes(direction, ordinal, sparse, per_step)
+
+
+def redirected(record: Record, begins: Ints, usual: tuple[int, int], known: Passes, found: Signs) -> Passes:
+    """The passes with the directions that were found for work of which none was known."""
+    inside = inside_passes(record, usual, known.per_step)
+    direction = np.where(inside & (known.direction == NEITHER), found, known.direction).astype(np.int8)
+    ordinal, sparse = _ordinals(record, begins, usual, direction, inside, known.per_step)
+    return Passes(direction, ordinal, sparse, known.per_step)
 
 
 def _turns(record: Record, by_path: Signs) -> Flags:
@@ -186,8 +194,12 @@ def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
     return max(int((kind & record.is_message[step]).sum()) for kind in kinds)
 
 
-def _inside_passes(record: Record, usual: tuple[int, int], per_step: int, marks: Flags) -> Flags:
-    """Calls that every pass makes: their kind recurs in a step as often as passes, or a multiple of it."""
+def inside_passes(record: Record, usual: tuple[int, int], per_step: int, marks: Flags | None = None) -> Flags:
+    """Collectives that every pass makes: their kind recurs in a step as often as passes, or a multiple of it.
+
+    `marks` stand between passes: messages, where no other calls are given.
+    """
+    marks = record.is_message if marks is None else marks
     step = slice(*usual)
     if per_step < 2:
         return np.zeros(len(record), np.bool_)
@@ -195,7 +207,7 @@ def _inside_passes(record: Record, usual: tuple[int, int], per_step: int, marks:
     part = np.cumsum(marks[step])
     spread = np.array([len(np.unique(part[record.form[step] == token])) for token in range(len(counts))])
     recurs = (counts % per_step == 0) & (counts > 0) & (2 * spread >= min(per_step, len(np.unique(part))))
-    return np.asarray(recurs[record.form], dtype=np.bool_)
+    return np.asarray(recurs[record.form] & ~record.is_message, dtype=np.bool_)
 
 
 def _by_next_send(record: Record, direction: Signs, usual: tuple[int, int]) -> Signs:

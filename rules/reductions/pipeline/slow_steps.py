@@ -13,12 +13,13 @@ import numpy as np
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, CallPlace, CallPlaces, TracedPlaces
+from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
 from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_known, observed, usual
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, iteration
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
 from forensics.rules.reductions.steps.times import Steps, StepTimes
 
 Chains = tuple[tuple[int, ...], ...]

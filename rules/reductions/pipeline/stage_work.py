@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.pipeline.call_places import CallPlaces, TracedPlaces
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.dated import in_messages
 from forensics.rules.reductions.pipeline.fitted import fitted
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, Work, iteration
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
 from forensics.rules.reductions.pipeline.slow_steps import in_order, pipelines_of
+from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Flags, Ints, Recorded
 from forensics.rules.reductions.steps.times import Floats, StepTimes, step_times
