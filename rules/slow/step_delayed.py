@@ -29,7 +29,7 @@ from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import moves
-from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, stands_out
+from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, nearly_as_long, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
@@ -38,8 +38,8 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
-_HICCUP = "one step longer by so little is no fault: an allocation of memory holds a device up for as long"
-_SHOWN, _MS, _NEARLY = 3, 1_000_000, 0.5
+_HICCUP = "one step longer by so little is no fault: an allocation of memory holds a host up for as long"
+_SHOWN, _MS = 3, 1_000_000
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
@@ -145,7 +145,7 @@ def _finding(
         cause=_cause(worst),
         stage=_stage(worst, place),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
-        confidence=_confidence(delays, found, worst, place),
+        confidence=Confidence.SUSPECT if _is_small(delays, found, thresholds) else _confidence(delays, found, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if stated else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and stated else Members.EACH,
@@ -166,6 +166,11 @@ def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: Cal
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
+def _is_small(delays: Delays, found: Sequence[Delay], thresholds: Thresholds) -> bool:
+    """Whether it held up a single step, and little of it."""
+    return len(found) == 1 and found[0].excess_ns < thresholds["least_once"] * delays.typical_ns
+
+
 def _by_design(
     delays: Delays, found: Sequence[Delay], worst: Delay, roster: Roster, thresholds: Thresholds, *, amid: bool
 ) -> str | None:
@@ -174,8 +179,8 @@ def _by_design(
     differ = 2 * delays.usual < delays.steps and worst.excess_ns < thresholds["least_steps_lost"] * delays.typical_ns
     if seldom and differ:
         return _DIFFER
-    is_small = len(found) == 1 and worst.excess_ns < thresholds["least_once"] * delays.typical_ns
-    if worst.is_transfer and seldom and _as_long(delays, found, worst):
+    is_small = _is_small(delays, found, thresholds)
+    if worst.is_transfer and seldom and nearly_as_long(delays, found, worst):
         return _AS_LONG
     if worst.is_transfer or worst.is_spread:
         return _HICCUP if is_small else None
@@ -188,17 +193,12 @@ def _by_design(
     is_once = len(found) == 1 and (is_first or worst.is_traced or worst.on_host is not False)
     if not amid and (is_once or (pauses and has_rhythm(found, is_first))):
         return _DUTY
-    if seldom and _as_long(delays, found, worst):
+    if seldom and nearly_as_long(delays, found, worst):
         return _AS_LONG
-    if is_small:
+    # A host that allocates stands still, and makes its next calls late: a device behind calls in time does not allocate.
+    if is_small and worst.on_host is not False:
         return _HICCUP
     return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
-
-
-def _as_long(delays: Delays, found: Sequence[Delay], worst: Delay) -> bool:
-    """Whether as many other steps were nearly as long, by nobody that is seen, or, of transfers, by another one each time."""
-    others = [each.excess_ns for each in delays.found if worst.is_transfer and each.is_transfer and each not in found]
-    return sum(excess >= _NEARLY * worst.excess_ns for excess in (*delays.unexplained_ns, *others)) >= len(found)
 
 
 def _cause(delay: Delay) -> Cause:
@@ -287,7 +287,7 @@ RULE = Rule(
         Threshold("most_members", 64, "naming a larger group would say nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
-        Threshold("least_once", 0.2, "of a usual step, that one step is longer: any less may be the allocator of a device"),
+        Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold("least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait that, whatever it waited"),

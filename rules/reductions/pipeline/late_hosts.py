@@ -85,3 +85,9 @@ def has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
     least = int(apart.min())
     with_gaps = is_first and least ** (len(apart) - 1) >= _LEAST_ODDS and (apart % least == 0).all()
     return bool((apart == least).all() or with_gaps)
+
+
+def nearly_as_long(delays: Delays, found: Sequence[Delay], worst: Delay) -> bool:
+    """Whether as many other steps were nearly as long, by nobody that is seen, or, of transfers, by another one each time."""
+    others = [each.excess_ns for each in delays.found if worst.is_transfer and each.is_transfer and each not in found]
+    return sum(excess >= _NEARLY * worst.excess_ns for excess in (*delays.unexplained_ns, *others)) >= len(found)

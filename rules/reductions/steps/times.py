@@ -124,13 +124,15 @@ class StepTimes:
         stands_out = excess > _SPREADS * spread
         # Every third step may be long: then those between them tell the spread.
         between = np.array([float((~is_usual & (excess < each / 2)).mean()) for each in excess.tolist()])
-        usual_spread = np.abs(np.diff(self.length[is_usual]))
-        recurs = (excess > _SPREADS * np.median(usual_spread)) & (between <= _BETWEEN) if len(usual_spread) > 1 else stands_out
+        apart = np.abs(np.diff(self.length[is_usual]))
+        usual_spread = float(np.median(apart)) if len(apart) > 1 else 0.0
+        recurs = (excess > _SPREADS * usual_spread) & (between <= _BETWEEN) if len(apart) > 1 else stands_out
         # Where others, more than a few, are neither usual nor stand apart, there are not two lengths, but many.
         recurs &= float((~is_usual & ~stands_out & ~recurs).mean()) <= _BETWEEN
         # A job warms up over several steps: memory pools, compiled code, autotuning.
         warm = (not self.from_start) | np.logical_or.accumulate(is_usual)
-        chosen = (self.length * gate > usual) & (stands_out | recurs) & warm
+        # The step itself might have been a shorter one, by as much as steps differ.
+        chosen = (self.length * gate > usual - usual_spread) & (stands_out | recurs) & warm
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 

@@ -197,6 +197,19 @@ def test_a_long_step_among_steps_that_differ_anyway_is_nobodys(
     assert bool(findings(late, usual=usual)) is is_named
 
 
+@pytest.mark.parametrize(
+    ("on_host", "is_transfer", "is_named"),
+    [(False, False, True), (True, False, False), (None, False, False), (False, True, False)],
+    ids=["its device", "a host that allocates", "a host, maybe", "a transfer"],
+)
+def test_one_step_that_is_a_little_longer_is_of_a_device_whose_host_was_in_time(
+    on_host: bool | None, is_transfer: bool, is_named: bool
+) -> None:
+    """A host stands still while it allocates, and makes its next calls late."""
+    late = replace(delay(1, 0.0, is_spread=False, on_host=on_host), excess_ns=80 * MS, is_transfer=is_transfer)
+    assert bool(findings([late], hosts=1)) is is_named
+
+
 @pytest.mark.parametrize(("factor", "cause"), [(1.3, Cause.COMPUTE_SLOW), (3.5, Cause.GPU_CONTENTION)])
 def test_a_gpu_that_is_shared_is_the_cause_only_of_a_step_that_was_as_much_longer(factor: float, cause: Cause) -> None:
     """Half a second became one and a half: three times, though little of the whole record."""

@@ -104,3 +104,10 @@ def test_steps_of_two_lengths_stand_apart_also_beside_a_longer_one() -> None:
     steps = [150 if step % 3 == 2 else 100 + step % 2 for step in range(18)]
     assert long_steps(*steps) == [2, 5, 8, 11, 14, 17]
     assert {2, 5, 8, 11, 14, 17} <= set(long_steps(*steps, 300))
+
+
+def test_a_step_near_the_gate_is_long_where_steps_differ_by_that_much() -> None:
+    """The same step might have been as short as the shorter ones: a tenth more than those is past the gate."""
+    assert long_steps(*[1000, 1012, 1000] * 6, 1106, *[1000, 1012, 1000] * 4) == [18]
+    assert long_steps(*[1000, 1002, 1000] * 6, 1106, *[1000, 1002, 1000] * 4) == []
+    assert long_steps(*[1000, 1012, 1000] * 6, 1085, *[1000, 1012, 1000] * 4) == []
