@@ -23,7 +23,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Attribution, Culprit
+from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.ended import REST
@@ -31,7 +31,8 @@ from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.long_stages import is_limited, is_of_device
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge
+from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge, longest
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
@@ -76,8 +77,8 @@ def _evaluate(
         yield doubted(finding, waits_for_cores(cpu, roster, (item.rank,)) if item.on_host else ())
     gates = Gates.of(thresholds)
     first = first_ranks(roster.hosts)
-    known = _of_few([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
-    alone = _is_alone(known, roster)
+    known = named_once([judged for window in windows if not is_limited(judged := judge(window, gates), gates)])
+    alone = is_alone(known, roster.ranks)
     on_device = {culprit.ranks: culprit.stage for judged in known for culprit in judged.attribution.culprits if culprit.device}
     for judged in known:
         sync = judged.attribution.sync
@@ -106,25 +107,6 @@ def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
     slow = {item.rank for item in own.found}
     stated = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
     return stated and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
-
-
-def _is_alone(known: list[WindowVerdict], roster: Roster) -> bool:
-    """Whether all windows together name one rank, and hold every rank of the job."""
-    named = {rank for judged in known for culprit in judged.attribution.culprits for rank in culprit.ranks}
-    return len(named) == 1 and {rank for judged in known for rank in judged.matrix.ranks} >= set(roster.ranks)
-
-
-def _of_few(known: list[WindowVerdict]) -> list[WindowVerdict]:
-    """Windows that name no ranks where all together name more than half of them: then nobody holds the others up."""
-    named = {rank for judged in known for culprit in judged.attribution.culprits for rank in culprit.ranks}
-    if 2 * len(named) <= len({rank for judged in known for rank in judged.matrix.ranks}):
-        return known
-    return [replace(judged, attribution=_without_ranks(judged.attribution)) for judged in known]
-
-
-def _without_ranks(found: Attribution) -> Attribution:
-    culprits = (replace(each, ranks=(), changing=True) if each.ranks else each for each in found.culprits)
-    return replace(found, culprits=tuple(culprits))
 
 
 def wait_for_another(groups: Communicators, ranks: Collection[int]) -> bool:
@@ -217,6 +199,9 @@ def _evidence(judged: WindowVerdict, culprit: Culprit, launched: bool) -> Iterat
         yield Evidence(f"only {culprit.steps} steps could be compared: less than a habit shows", path, supports=False)
     if culprit.tied:
         yield Evidence("alone it would win next to nothing: other ranks are as late in other stages", path, supports=False)
+    if not culprit.ranks and culprit.stage == found.sync and matrix.missing:
+        why = f"{ranks_text(matrix.missing)} left no times of these steps: the others may wait there for what holds them up"
+        yield Evidence(why, None, supports=False)
     if found.method == "assumed":
         yield Evidence("where the ranks meet is not seen, and taken to be the backward pass", None, supports=False)
     shares = judged.examined.shares
@@ -263,7 +248,7 @@ def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     judged = [judge(window, gates) for window in windows]
     if limits := [limit for each in judged if (limit := _limit(each, gates)) is not None]:
         return Undecided(limits[0])
-    steps = sum(each.attribution.steps for each in judged)
+    steps = sum(judge(window, gates).attribution.steps for window in longest(windows))
     return f"in {steps} steps no stage cost the group a material part of its time beyond peers and history"
 
 

@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forensics.rules.reductions.frontier.absorbed import is_absorbed
 from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
-from forensics.rules.reductions.onset import onset_of
+from forensics.rules.reductions.frontier.onsets import LEAST_BEFORE, onset_row
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
 _FEW = 5  # of more rows than this the first is left out: it warms up
 _FEWEST = 2  # rows that may name somebody, when all of them do
-_LEAST_SIDE = 5  # rows on either side of a change, the first one of the run included
-_LONGER = 1.05  # than usual is the first row of a change
 _STAGES = 3  # that became longer alike, before no single one is where the cause is
-_OF_ROWS = 20  # one of so many rows may be late by a pause that has nothing to do with the delay
+_GREW = 0.5  # of a loss: who cost the group more than that before the change is not what changed
 _SAMPLED = 0.5  # of the device times that others have: who has fewer is left out of the comparison
 _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
 
@@ -70,12 +69,15 @@ class Attribution:
     accounted: float | None = None
 
 
-def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attribution:
-    """Name stages, and ranks that recur, by the time that the group would have saved."""
+def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates, since: int | None = None) -> Attribution:
+    """Name stages, and ranks that recur, by the time that the group would have saved.
+
+    `since`: the step from which steps are lastingly longer, as a longer record shows it.
+    """
     if isinstance(found, str):
         return Attribution(None, None, None, len(matrix.steps), float(np.median(matrix.walls)), (), reason=found)
     # The first step of a run pays for start-up, whatever its stages do.
-    onset = _onset(found.lengths, gates)
+    onset = onset_row(found, gates, since)
     first = onset if onset is not None else int(len(found.lengths) > _FEW)
     rows = slice(first, None)
     culprits = [*_against(found, rows, gates, "peers", None)]
@@ -83,8 +85,9 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates) -> Attributio
     if onset is not None:
         reference = np.median(found.work[:onset], axis=0, keepdims=True)
         step = int(found.steps[onset])
-        culprits = [replace(culprit, onset=step) for culprit in culprits]
+        culprits = [replace(culprit, onset=step) if _grew(found, culprit, onset) else culprit for culprit in culprits]
         longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
+        longer = longer if onset >= LEAST_BEFORE else []
         culprits += [_everywhere(found, onset, gates)] if longer and _is_everywhere(found, onset, gates) else longer
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)
@@ -108,17 +111,6 @@ def _accounted(found: Cut, onset: int, culprits: list[Culprit]) -> float:
     grown = float(np.maximum(found.lengths[onset:] - np.median(found.lengths[:onset]), 0.0).sum())
     lost = sum(culprit.lost_ns for culprit in culprits)
     return min(1.0, lost / grown) if grown > 0 else 1.0
-
-
-def _onset(lengths: Floats, gates: Gates) -> int | None:
-    """The row from which steps are lastingly longer, None when there is no such row."""
-
-    def is_longer(before: float, after: float, first: float) -> bool:
-        return after >= gates.onset_rise * before and first > _LONGER * before
-
-    least = max(int(gates.least_steps), _LEAST_SIDE)
-    place = onset_of(lengths[1:].tolist(), (least - 1, least), is_longer)
-    return None if place is None else place + 1
 
 
 def _is_everywhere(found: Cut, onset: int, gates: Gates) -> bool:
@@ -164,7 +156,7 @@ def _against(
         if share_of_ranks < gates.rank_share:
             ranks, own, share_of_ranks = (), lost, share
         pattern = _pattern(affected, gates)
-        if (not ranks and share < gates.stage_share) or _absorbed(lost, lengths - without, usual, gates):
+        if (not ranks and share < gates.stage_share) or is_absorbed(lost, lengths - without, usual, gates):
             continue
         if baseline == "usual" and not pattern.startswith("every"):
             continue  # half of the steps are above the median, and a busy host slows some of them
@@ -174,6 +166,15 @@ def _against(
         total = float(own[affected].sum())
         seen = (total, share_of_ranks, int(affected.sum()), len(lost), float(np.median(own[affected])))
         yield Culprit(stage, part, ranks, *seen, baseline, pattern, not ranks and baseline == "peers", onset)
+
+
+def _grew(found: Cut, culprit: Culprit, onset: int) -> bool:
+    """Whether a loss to ranks that are later than their peers came with the change: others are late from the begin on."""
+    work = found.work[:onset]
+    columns = [index for index, column in enumerate(found.columns) if column.stage == culprit.stage]
+    own = np.isin(found.ranks, culprit.ranks) if culprit.ranks else np.ones(len(found.ranks), bool)
+    excess = np.where(own, np.maximum(work - np.median(work, axis=2, keepdims=True), 0.0), 0.0)
+    return float(np.median(_lost(found, work, excess, columns)[0])) < _GREW * culprit.typical_ns
 
 
 def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
@@ -214,30 +215,6 @@ def _recurring(found: Cut, excess: Floats, columns: list[int], affected: Flags, 
     if not chosen.any() or 2 * chosen.sum() > len(chosen):
         return ()
     return tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one)
-
-
-def _absorbed(lost: Floats, longer: Floats, usual: float, gates: Gates) -> bool:
-    """Whether rows in which more was lost surely did not take longer for it: then the others waited for something else anyway.
-
-    `longer` is what each row took beyond its arrivals without the excess.
-    """
-    for _ in range(2):
-        spread = float(lost.std())
-        if spread < gates.excess_share * usual:
-            return False
-        slope, apart = _line(lost, longer)
-        if slope + gates.absorbed_errors * float(apart.std()) / (spread * np.sqrt(len(lost))) >= gates.absorbed_slope:
-            return False
-        kept = np.sort(np.argsort(np.abs((lost - lost.mean()) * apart), kind="stable")[: -(-len(lost) // _OF_ROWS)])
-        lost, longer = lost[kept], longer[kept]
-    return True
-
-
-def _line(along: Floats, values: Floats) -> tuple[float, Floats]:
-    """Slope of values along others, and what is apart from the line."""
-    over, beyond = along - along.mean(), values - values.mean()
-    slope = float((over * beyond).mean()) / float(along.var())
-    return slope, beyond - slope * over
 
 
 def _pattern(affected: Flags, gates: Gates) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from forensics.rules.reductions.frontier.accounting import Floats, Ints
 
@@ -117,13 +115,3 @@ def merged_order(lists: Sequence[Sequence[Column]]) -> tuple[tuple[Column, ...],
         placed.append(chosen)
         order.remove(chosen)
     return tuple(placed), is_ordered
-
-
-def windows_of(present: npt.NDArray[np.bool_], schema: Ints) -> list[slice]:
-    """Runs of steps with the same members and, for each of them, the same ordered stages (`[step, rank]`)."""
-    if not len(present):
-        return []
-    codes = np.where(present, schema, -1)
-    changed = np.nonzero((codes[1:] != codes[:-1]).any(axis=1))[0] + 1
-    bounds = [0, *changed.tolist(), len(present)]
-    return [slice(a, b) for a, b in itertools.pairwise(bounds)]

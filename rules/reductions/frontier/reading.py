@@ -14,9 +14,10 @@ from forensics.case.database import has_rows
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.ended import ended
-from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order, windows_of
-from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, dated
 from forensics.rules.reductions.frontier.waits import collective_waits, limited, of_window
+from forensics.rules.reductions.frontier.window_cuts import WindowCut, window_cuts
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -108,7 +109,7 @@ def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> 
     waits = collective_waits(connection) if matrices else {}
     whole = [ended(matrix, waits) for matrix in matrices]
     pairs = zip(matrices, whole, strict=True)
-    return tuple(FrontierWindow(matrix, of_window(waits, wide or matrix), wide) for matrix, wide in pairs)
+    return dated([FrontierWindow(matrix, of_window(waits, wide or matrix), wide) for matrix, wide in pairs])
 
 
 def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tuple[StageMatrix, ...]:
@@ -154,7 +155,7 @@ def _groups(connection: DuckDBPyConnection) -> list[_Group]:
 
 
 def _windows(read: _Read, group: _Group, expected: tuple[int, ...]) -> list[StageMatrix]:
-    """Windows of a group, the longest ones, in order of their steps; one step alone is no window unless it is all there is."""
+    """Windows of a group in order of their steps."""
     mine = np.isin(read.steps["rank"], group.ranks)
     rank, step = read.steps["rank"][mine], read.steps["step"][mine]
     numbers, row = np.unique(step, return_inverse=True)
@@ -167,12 +168,10 @@ def _windows(read: _Read, group: _Group, expected: tuple[int, ...]) -> list[Stag
     spans = {name: values[chosen] for name, values in read.spans.items()}
     at = np.searchsorted(numbers, spans["step"]), np.searchsorted(np.array(group.ranks), spans["rank"])
     schema[at] = spans["schema"].astype(np.int64)
-    runs = sorted(windows_of(present, schema), key=lambda run: (run.start - run.stop, run.start))[:MOST_WINDOWS]
-    long = [run for run in runs if run.stop - run.start > 1] or runs[:1]
     walls, begins = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     walls[row, column], begins[row, column] = read.steps["wall_ns"][mine], read.steps["begin_ns"][mine]
-    cells = _Cells(group, read, spans, at, numbers, present, walls, begins, expected)
-    return [cells.window(run) for run in sorted(long, key=lambda run: run.start)]
+    cells = _Cells(group, read, spans, at, numbers, walls, begins, expected)
+    return [cells.window(each) for each in window_cuts(present, schema, MOST_WINDOWS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +183,14 @@ class _Cells:
     spans: Mapping[str, Any]
     at: tuple[Ints, Ints]
     numbers: Ints
-    present: Any
     walls: Floats
     begins: Ints
     expected: tuple[int, ...]
 
-    def window(self, run: slice) -> StageMatrix:
-        """The matrix of a run of steps."""
-        there = np.nonzero(self.present[run.start])[0]
-        inside = (self.at[0] >= run.start) & (self.at[0] < run.stop)
+    def window(self, chosen: WindowCut) -> StageMatrix:
+        """The matrix of some steps and ranks."""
+        run, there = chosen.steps, np.flatnonzero(chosen.ranks)
+        inside = (self.at[0] >= run.start) & (self.at[0] < run.stop) & chosen.ranks[self.at[1]]
         spans = {name: np.ma.getdata(values)[inside] for name, values in self.spans.items()}
         row, place = self.at[0][inside] - run.start, np.searchsorted(there, self.at[1][inside])
         columns, codes, is_ordered, collapsed = self._columns(spans, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,11 +22,13 @@ class FrontierWindow:
     """One window as it was recorded; `waits` is the waiting inside collectives, None when not known.
 
     `ended` is the window with what follows the last stage as one more, where the ranks meet there; then `waits` are of that.
+    `since`: the step from which steps are lastingly longer, where another window of the group shows that.
     """
 
     matrix: StageMatrix
     waits: Waiting | None = None
     ended: StageMatrix | None = None
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +56,25 @@ def regimes(window: FrontierWindow, gates: Gates) -> tuple[WindowVerdict, ...]:
     return whole, WindowVerdict(late, examined, whole.attribution, found)
 
 
+def longest(windows: Sequence[FrontierWindow]) -> list[FrontierWindow]:
+    """The windows without those whose steps are part of another one's of their group."""
+    spans = [(each.matrix.group, int(each.matrix.steps[0]), int(each.matrix.steps[-1])) for each in windows]
+    return [
+        window
+        for window, (group, first, last) in zip(windows, spans, strict=True)
+        if not any(group == of and begin <= first and last <= end and (begin, end) != (first, last) for of, begin, end in spans)
+    ]
+
+
+def dated(windows: Sequence[FrontierWindow]) -> tuple[FrontierWindow, ...]:
+    """The windows, those too short to show since when steps are longer with what longer ones of their group show of that."""
+    onsets: dict[str, int] = {}
+    for window in sorted(windows, key=lambda each: len(each.matrix.steps)):
+        if (onset := judge(window, Gates()).attribution.onset) is not None:
+            onsets[window.matrix.group] = onset  # the longest comes last
+    return tuple(replace(window, since=onsets.get(window.matrix.group)) for window in windows)
+
+
 def _waits_in(found: Cut | None) -> str | None:
     return found.sync if found is not None and found.waiting_seen else None
 
@@ -69,6 +91,6 @@ def judge(window: FrontierWindow, gates: Gates) -> WindowVerdict:
     matrix, whole_steps = window.matrix, window.ended or window.matrix
     found = cut(whole_steps, gates, window.waits)
     whole = None if isinstance(found, str) else found
-    attribution = attribute(whole_steps, found, gates)
+    attribution = attribute(whole_steps, found, gates, window.since)
     reference = None if attribution.onset is None else _before(matrix, attribution.onset, gates)
     return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole)

@@ -21,7 +21,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
@@ -134,7 +134,7 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
     if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
         return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
-    steps = [_of_window(window) for window in windows if len(window.matrix.steps) > _LEAST_STEPS]
+    steps = [_of_window(window) for window in longest(windows) if len(window.matrix.steps) > _LEAST_STEPS]
     found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found

@@ -103,9 +103,9 @@ def test_a_window_holds_every_rank_step_and_stage(case: Connection) -> None:
     assert (matrix.residual == 44 * MS).all() and matrix.missing == ()
 
 
-def test_a_change_of_members_closes_the_window(case: Connection) -> None:
+def test_a_rank_whose_record_ends_early_is_in_a_window_of_its_own_and_missing_in_the_longer_one(case: Connection) -> None:
     fill(case, {0: range(10), 1: range(6)})
-    assert [(len(m.steps), m.ranks, m.missing) for m in stage_matrices(case, 2)] == [(6, (0, 1), ()), (4, (0,), (1,))]
+    assert [(len(m.steps), m.ranks, m.missing) for m in stage_matrices(case, 2)] == [(6, (0, 1), ()), (10, (0,), (1,))]
 
 
 def test_a_change_of_the_ordered_stages_closes_the_window(case: Connection) -> None:

@@ -1,0 +1,55 @@
+"""What several windows of a job say together: each loss once, and nobody held up by most of the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from forensics.rules.reductions.frontier.culprits import Attribution, Culprit
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict
+
+_Loss = tuple[str, str, tuple[int, ...]]
+"""Group, stage and ranks."""
+
+
+def is_alone(known: Sequence[WindowVerdict], ranks: Collection[int]) -> bool:
+    """Whether all windows together name one rank, and hold every rank of the job."""
+    return len(_named(known)) == 1 and {rank for judged in known for rank in judged.matrix.ranks} >= set(ranks)
+
+
+def named_once(known: Sequence[WindowVerdict]) -> list[WindowVerdict]:
+    """Windows that name each loss where most is lost by it, as windows overlap, and ranks where these are half of all at most.
+
+    Who waits where a rank is missing that another window names waits for that rank.
+    """
+    named, most = _named(known), _most(known)
+    if 2 * len(named) > len({rank for judged in known for rank in judged.matrix.ranks}):
+        return [replace(judged, attribution=_without_ranks(judged.attribution)) for judged in known]
+    return [replace(judged, attribution=_with_most(judged, most, named)) for judged in known]
+
+
+def _named(known: Sequence[WindowVerdict]) -> frozenset[int]:
+    return frozenset(rank for judged in known for culprit in judged.attribution.culprits for rank in culprit.ranks)
+
+
+def _loss(judged: WindowVerdict, culprit: Culprit) -> _Loss:
+    return judged.matrix.group, culprit.stage, culprit.ranks
+
+
+def _most(known: Sequence[WindowVerdict]) -> dict[_Loss, float]:
+    most: dict[_Loss, float] = {}
+    for judged in known:
+        for each in judged.attribution.culprits:
+            most[_loss(judged, each)] = max(most.get(_loss(judged, each), 0.0), each.lost_ns)
+    return most
+
+
+def _with_most(judged: WindowVerdict, most: Mapping[_Loss, float], named: Collection[int]) -> Attribution:
+    waits = not set(named).isdisjoint(judged.matrix.missing)
+    kept = [each for each in judged.attribution.culprits if each.lost_ns == most[_loss(judged, each)]]
+    return replace(judged.attribution, culprits=tuple(each for each in kept if each.ranks or not waits))
+
+
+def _without_ranks(found: Attribution) -> Attribution:
+    culprits = (replace(each, ranks=(), changing=True) if each.ranks else each for each in found.culprits)
+    return replace(found, culprits=tuple(culprits))
