@@ -10,6 +10,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.chunks import seems_interleaved, shape_by_first, sharers
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
 from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, steps_of, with_stage_before
@@ -88,8 +89,7 @@ class CallPlaces:
 
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
-        own = self.steps(rank)
-        return own is not None and bool(own.record.of(communicator).any())
+        return (own := self.steps(rank)) is not None and bool(own.record.of(communicator).any())
 
     def of_call(self, rank: int, communicator: str, sequence: int) -> CallPlace | None:
         """The place of a call that a rank issued; None where its record does not hold it."""
@@ -197,6 +197,8 @@ class CallPlaces:
         if own.is_opening:
             return self._of_opening(own, place, number)
         stages, chunks = self._shape(rank)
+        if not chunks:
+            return place
         if chunks == 1:
             return place if own.passes.sparse[at] else replace(place, microbatch=number)
         turns = [in_turns(each, direction, stages, chunks) for each in range(own.passes.per_step)]
@@ -217,7 +219,7 @@ class CallPlaces:
 
     def _of_opening(self, own: OwnSteps, place: CallPlace, number: int) -> CallPlace:
         """A pass by the number of messages: with several chunks it is a microbatch until the first comes round."""
-        chain = self._chain(own.record.rank)
+        chain = self._chain(self._placed(own.record.rank))
         first = self.steps(chain[-1]) if chain else None
         if first is None or first.passes is None or first.ends is None or first.ends.after is None:
             return replace(place, direction=None, microbatch=None)
@@ -234,8 +236,15 @@ class CallPlaces:
     def stage_of(self, rank: int) -> int | None:
         """The stage of the pipeline that a rank is in, from 0; None where messages do not lead to the first one."""
         if rank not in self.stages:
-            self.stages[rank] = len(chain) - 1 if (chain := self._chain(rank)) else None
+            self.stages[rank] = len(chain) - 1 if (chain := self._chain(self._placed(rank))) else None
         return self.stages[rank]
+
+    def _placed(self, rank: int) -> int:
+        """The rank, or one that shares its passes, whose pipeline is known from its first stage on."""
+        if self._chain(rank):
+            return rank
+        own = self.steps(rank)
+        return next((peer for peer in sharers(self.connection, own) if self._chain(peer)), rank) if own else rank
 
     def _chain(self, rank: int) -> list[int]:
         """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""
@@ -271,20 +280,13 @@ class CallPlaces:
         return self.shapes[rank]
 
     def _found_shape(self, rank: int) -> tuple[int, int]:
-        """Stages of the pipeline of a rank, and chunks of the model that each holds (0, 1: not known, or one).
-
-        The first stage passes every chunk on, and gets each but the first from the last stage.
-        """
-        chain = self._chain(rank)
+        """Stages of the pipeline of a rank, and chunks that each holds (0, 1: not known, or one; 0, 0: several, not known)."""
+        chain = self._chain(self._placed(rank))
         first = self.steps(chain[-1]) if chain else None
-        if first is None or first.usual is None or first.ends is None or first.passes is None:
-            return 0, 1
-        step = slice(*first.usual)
-        forward = (first.passes.direction[step] == FORWARD) & first.record.is_message[step]
-        passed_on, again = (int((forward & (first.record.is_send[step] == sends)).sum()) for sends in (True, False))
-        microbatches = passed_on - again
+        if first is None or first.ends is None:
+            return 0, 0 if (own := self.steps(rank)) and own.ends and seems_interleaved(own) else 1
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
-        return (last + 1, passed_on // microbatches) if last is not None and again and microbatches > 0 else (0, 1)
+        return shape_by_first(first, last)
 
 
 def _has_paths(*found: OwnSteps) -> bool:

@@ -93,6 +93,24 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
     assert found.stage == job.parallel.stage_of(5)[0]
 
 
+@pytest.mark.parametrize(("name", "tensor", "known"), [("interleaved", 2, True), ("interleaved", 1, False), ("1F1B", 1, True)])
+def test_without_the_record_of_the_first_stage_chunks_are_those_of_ranks_on_the_same_passes(
+    name: str, tensor: int, known: bool, tmp_path: Path
+) -> None:
+    """Without any, a stage that works ahead like one of several chunks numbers no microbatch."""
+    job = replace(JOBS[name], parallel=Parallelism(tensor=tensor, pipeline=4, data=4 // tensor))
+    with case_of(sound(job), tmp_path, missing="0") as connection:
+        places = CallPlaces(connection, Recorded(connection))
+        record = records(connection, [4])[4]
+        begin, end = usual_step(record, step_begins(record)) or (0, 0)
+        sends = [(at, op) for at, op in zip(range(begin, end), expected(job, 4), strict=True) if op.kind == "send"]
+        found = [places.pass_at(4, at) for at, _ in sends]
+    true = [place_of(job, 4, op) for _, op in sends]
+    assert [(place.microbatch, place.chunk) for place in found if place] == [
+        (each.microbatch, each.chunk) if known else (None, None) for each in true
+    ]
+
+
 def test_a_record_of_less_than_a_step_tells_no_microbatch(tmp_path: Path) -> None:
     """Where a step began is not in the record: nothing counts from there."""
     with case_of(sound(JOBS["1F1B"]), tmp_path, ring=20) as connection:
