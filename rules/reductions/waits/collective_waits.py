@@ -18,7 +18,7 @@ Heard = Mapping[Family, Collection[int]]
 def recorded_waits(
     groups: Sequence[Communicator], world: Collection[int], ignore: Collection[int] = (), heard: Heard | None = None
 ) -> tuple[Wait, ...]:
-    """Build the waits that positions show; `ignore` are ranks whose positions are out of date."""
+    """Build the waits that positions show; `ignore` are ranks whose positions are out of date: their processes are gone."""
     found: list[Wait] = []
     stated = {rank for ranks in (heard or {}).values() for rank in ranks}
     unseen = [rank for rank in sorted(world) if rank not in stated] if stated else []
@@ -26,7 +26,7 @@ def recorded_waits(
         pending = [p for p in group.pending if p.rank not in ignore]
         others = {entered for entered in group.nameless.values() if entered > group.least}
         sequences = sorted(others.union(p.pending for p in pending if p.pending is not None))
-        found.extend(_wait(group, sequence, pending, world, unseen) for sequence in sequences)
+        found.extend(_wait(group, sequence, pending, world, (unseen, ignore)) for sequence in sequences)
     kept = (without_other_records(wait, heard or {}) for wait in found)
     return tuple(wait for wait in kept if wait is not None)
 
@@ -49,14 +49,23 @@ def without_other_records(wait: Wait, heard: Heard) -> Wait | None:
 
 
 def _wait(
-    group: Communicator, sequence: int, pending: Sequence[Position], world: Collection[int], unseen: Collection[int]
+    group: Communicator,
+    sequence: int,
+    pending: Sequence[Position],
+    world: Collection[int],
+    lost: tuple[Collection[int], Collection[int]],
 ) -> Wait:
+    """The wait in one call; `lost` are ranks that nothing is known of, and those whose processes are gone."""
+    unseen, gone = lost
     waiting = {p.rank: p.operation for p in pending if p.pending == sequence}
     behind = [r for r in group.members if r in group.positions and group.positions[r].entered < sequence]
     early = _early(group, behind, [p for p in pending if p.pending == sequence])
     left = _left(group, sequence, waiting)
     absent = [r for r in behind if r not in group.cut and r not in early] if not left else []
-    unheard = [] if absent or left else [r for r in group.members if r not in group.positions or r in behind]
+    # Whoever had issued the call when its process ended had a device and connections that ended with it.
+    cut_off = {r for r in gone if r in group.positions and group.positions[r].done < sequence} if waiting else set()
+    known = group.positions.keys() - behind - cut_off
+    unheard = [] if absent or left else [r for r in group.members if r not in known]
     is_whole = group.confidence != "assumed" or absent or unheard or left or behind
     assumed = [] if is_whole else _assumed(group, set(waiting), world, unseen)
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)

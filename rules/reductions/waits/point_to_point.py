@@ -49,7 +49,7 @@ def point_to_point_waits(
     """
     pairs = _pairs(connection, groups, ignore)
     posted = _posted(connection, groups)
-    found = (wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard))
+    found = (wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard, ignore))
     return tuple(wait for wait in found if wait is not None)
 
 
@@ -95,7 +95,12 @@ def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> d
 
 
 def _waits(
-    label: str, pair: tuple[int, int], calls: _Calls, posted: Mapping[tuple[_Pair, str], int], heard: Heard
+    label: str,
+    pair: tuple[int, int],
+    calls: _Calls,
+    posted: Mapping[tuple[_Pair, str], int],
+    heard: Heard,
+    gone: Collection[int],
 ) -> Iterator[Wait | None]:
     sent, received = posted.get(((label, pair), "send")), posted.get(((label, pair), "recv"))
     numbered = sent is not None and received is not None
@@ -107,8 +112,10 @@ def _waits(
         sides = (sends.get(number), receives.get(number))
         waiting = {rank: call[1] for rank, call in zip(pair, sides, strict=True) if call}
         sequence = next(call[0] for call in sides if call)
-        silent = tuple(rank for rank, total in zip(pair, totals, strict=True) if rank not in waiting and number >= total)
-        absent = tuple(rank for rank in silent if rank in heard[calls.family])
+        unposted = {rank for rank, total in zip(pair, totals, strict=True) if rank not in waiting and number >= total}
+        absent = tuple(rank for rank in pair if rank in unposted and rank in heard[calls.family])
+        # What a process had posted when it ended is not there any more.
+        silent = tuple(rank for rank in pair if rank in unposted or (rank in gone and rank not in waiting))
         families = dict.fromkeys((*waiting, *absent), calls.family)
         wait = Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair, families=families)
         yield without_other_records(wait, heard)

@@ -18,6 +18,7 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
 from forensics.rules.reductions.waits.order_history import CallOrder
+from forensics.rules.reductions.waits.point_to_point import _Calls, _waits
 from forensics.rules.reductions.waits.unrecorded import not_whole
 from tests.recordings.places import ALL_REDUCE, SITE, Place
 
@@ -71,6 +72,23 @@ def test_a_cycle_that_waits_for_somebody_else_is_no_root() -> None:
 def test_an_operation_everyone_entered_has_no_culprit() -> None:
     found = graph(group("w", (0, 1), at(0, 3, True), at(1, 3, True)), world=2)
     assert [(root.kind, root.ranks) for root in found.roots] == [(RootKind.ALL_JOINED, (0, 1))]
+
+
+@pytest.mark.parametrize(("last", "root"), [(at(2, 3, True), (RootKind.FREE, (2,))), (at(2, 3), (RootKind.ALL_JOINED, (0, 1)))])
+def test_what_a_process_had_entered_ends_with_it_unless_it_came_out(
+    last: Position, root: tuple[RootKind, tuple[int, ...]]
+) -> None:
+    groups = [group("w", (0, 1, 2), at(0, 3, True), at(1, 3, True), last)]
+    found = wait_graph(recorded_waits(groups, range(3), ignore={2}))
+    assert [(each.kind, each.ranks) for each in found.roots] == [root]
+
+
+@pytest.mark.parametrize(("gone", "missing"), [(frozenset({0}), (0,)), (frozenset[int](), ())])
+def test_a_message_that_a_process_had_posted_ends_with_it(gone: frozenset[int], missing: tuple[int, ...]) -> None:
+    pair = ("pp", (0, 1))
+    posted = {(pair, "send"): 1, (pair, "recv"): 1}
+    (wait,) = _waits(*pair, _Calls(receives=[(1, CALL)]), posted, {Family.RECORDER: (0, 1)}, gone)
+    assert wait is not None and wait.missing == missing
 
 
 def test_a_member_without_a_dump_is_waited_for_only_when_no_known_member_is_missing() -> None:
