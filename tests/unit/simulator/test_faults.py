@@ -7,6 +7,7 @@ import pytest
 
 from forensics.errors import ForensicsError
 from forensics.fixtures.simulator import bundle
+from forensics.fixtures.simulator.determinable import struck
 from forensics.fixtures.simulator.faults import FAULTS, parse
 from forensics.fixtures.simulator.job import MS, Floats, S
 from forensics.fixtures.simulator.losses import Losses
@@ -157,6 +158,32 @@ def test_a_delay_in_the_critical_place_is_a_slowdown_and_a_small_one_is_not() ->
 def test_sources_decide_what_a_verdict_has_to_say(fault: str, sources: set[str], microbatch: bool, mechanism: bool) -> None:
     found = truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]
     assert (found["microbatch"], found["mechanism"]) == (microbatch, mechanism)
+
+
+@pytest.mark.parametrize(
+    ("fault", "sources", "stage"),
+    [
+        ("dataloader-stall@rank3", {"recorder"}, False),
+        ("dataloader-stall@rank3", {"recorder", "stacks"}, True),
+        ("process-killed@rank3", {"recorder", "stacks"}, False),
+        ("kernel-hang@rank3", {"recorder"}, True),
+    ],
+)
+def test_the_stage_of_a_host_is_asked_for_where_its_stack_or_calls_of_one_stage_around_it_show_it(
+    fault: str, sources: set[str], stage: bool
+) -> None:
+    assert truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]["stage"] is stage
+
+
+def test_a_process_that_ends_in_a_slow_job_ends_where_this_job_was_by_then() -> None:
+    """When it ends is drawn in a run without faults."""
+    before, killed = parse("gpu-throttled@rank3:150+before"), parse("process-killed@rank3")
+    further = []
+    for made in (simulate(DENSE, faults, 7, iterations=6, onset=4) for faults in ([killed], [before, killed])):
+        position = made.injections[-1].position
+        assert position is not None
+        further.append(struck(made, made.injections[-1])[1] - position.number)
+    assert further[0] in (0, 1) and further[1] not in (0, 1)
 
 
 def test_the_only_microbatch_of_an_iteration_need_not_be_stated() -> None:

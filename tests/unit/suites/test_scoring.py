@@ -82,6 +82,14 @@ def test_a_microbatch_that_the_evidence_tells_has_to_be_said(said: int | None) -
     assert (found.location, found.stage, found.cause) == (Score.EXACT, True, True)
 
 
+@pytest.mark.parametrize(("said", "right"), [("unknown", None), ("forward", True), ("backward", False)])
+def test_a_stage_that_nothing_shows_may_be_left_out_and_not_be_wrong(said: str, right: bool | None) -> None:
+    hidden = fault(5)
+    hidden["determinable"]["stage"] = False
+    assert mark(verdict("hang", suspect(5, stage=said)), truth("hang", hidden)).stage is right
+    assert mark(verdict("hang", suspect(5, stage="unknown")), HANG).stage is False
+
+
 def test_a_microbatch_that_no_source_tells_may_be_left_out_and_not_be_wrong() -> None:
     assert mark(verdict("hang", suspect(5)), HANG).microbatch is None
     assert mark(verdict("hang", suspect(5)), HANG).score is Score.EXACT
