@@ -30,7 +30,7 @@ _ELEMENT = re.compile(
     rf"(?:[ |-]{{1,3}}{_LEVEL}[ \]|:-]{{1,4}})?(?= |$)"
     r"|(?:stdout|stderr) [FP](?= |$)"
     r"|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?= )"
-    r"|\[(?:\d{1,7},)?(?P<tagged>\d{1,7})\]<std(?:err|out)>:"
+    r"|\[(?:\d{1,7},)?(?:mpirank:)?(?P<tagged>\d{1,7})(?:,[A-Za-z][\w.-]{0,62})?\]<std(?:err|out)>:"
     r"|\[rank(?P<rank>\d{1,7})\]:"
     r"|(?:[0-9a-f]{6,12} )?\[rank=(?P<ranked>\d{1,7})\] \|\|"
     r"|(?<!.)\[?[rR](?P<short>\d{1,5})\]? {0,2}\|(?= |$)"

@@ -16,7 +16,16 @@ WORDS = (
     *("nnodes", "num_machines", "num_nodes", "group_world_size", "GROUP_WORLD_SIZE", "SLURM_NNODES", "WORLD_NODES"),
     *("node_rank", "node-rank", "machine_rank", "machine-rank", "group_rank", "GROUP_RANK", "(local_rank: "),
 )
-EXPRESSIONS = {"ip=0": r"\bip=\d", "[rank0": r"\[rank(?:[89]|[1-9]\d)", "host": r"\bhost {0,40}: ?\w"}
+# SkyPilot's front of what other nodes than the first one wrote; older ones count from `node-0`.
+_OF_WORKER = r"\((?:worker[1-9]\d{0,4}, rank=[1-9]\d{0,4},|node-[1-9]\d{0,4}) pid=\d"
+_OTHER_NODE = re.compile(_OF_WORKER)
+EXPRESSIONS = {
+    "(worker": _OF_WORKER,
+    "(node-": _OF_WORKER,
+    "ip=0": r"\bip=\d",
+    "[rank0": r"\[rank(?:[89]|[1-9]\d)",
+    "host": r"\bhost {0,40}: ?\w",
+}
 _WORDS = ("nodes", "num_machines", "WORLD_SIZE", "world_size", "node", "_rank", "_RANK", "NNODES", "machine")
 _AGENT = re.compile(r"(?<![\w-])rank {0,40}: ?(\d{1,7}) \(local_rank: (\d{1,5})\)")
 _HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")
@@ -44,6 +53,8 @@ class Nodes:
     def _reason(self, line: str) -> str | None:
         if mentions(line, _WORDS) and (said := _SEVERAL.search(line)):
             return said[0]
+        if ("(worker" in line or "(node-" in line) and (other := _OTHER_NODE.search(line)):
+            return other[0].removeprefix("(").partition(",")[0].partition(" ")[0]
         if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:
             return f"rank {row[1]} is local rank {row[2]}"
         for known, found in ((self._addresses, _ADDRESS.search(line) if "ip=" in line else None), (self._hosts, _host(line))):

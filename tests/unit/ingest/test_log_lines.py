@@ -70,6 +70,7 @@ def test_a_line_without_end_costs_no_more_than_a_block() -> None:
             None,
         ),
         ("(head, rank=0, pid=7) [rank1]: x", "(head, rank=0, pid=7) [rank1]: x", 1, ("service", "head"), None),
+        ("[1,mpirank:11,algo-2]<stderr>:x", "[1,mpirank:11,algo-2]<stderr>:x", 11, (), None),
         ("[rank 3] x", "[rank 3] x", 3, (), None),
         ("[Rank 3/8] x", "[Rank 3/8] x", 3, (), None),
         ("2026-03-21 02:04:11,204 - INFO - rank 3 - x", "rank 3 - x", 3, (), None),

@@ -393,6 +393,14 @@ def test_a_wait_of_an_earlier_attempt_names_nobody(tmp_path: Path) -> None:
     assert "rank 2" not in "".join(later.would_change)
 
 
+@pytest.mark.parametrize(("label", "right"), [("(head, rank=0, pid=7) ", {5}), ("(worker1, rank=1, pid=7) ", set())])
+def test_a_local_rank_on_another_node_of_skypilot_is_no_rank_of_the_job(tmp_path: Path, label: str, right: set[int]) -> None:
+    assert (
+        named(pasted(tmp_path, "".join(f"{label}{line}\n" for line in ("step 4 loss 2.1", AGENT.format(-9, 5).strip()))))
+        == right
+    )
+
+
 def test_a_command_on_another_node_begins_no_other_attempt(tmp_path: Path) -> None:
     start = "[ada@n{0} t]$ torchrun --nnodes=2 --nproc_per_node=2 --node_rank={0} fit.py\n"
     lost = "[rank{0}]: torch.distributed.DistBackendError: NCCL error, remote process exited or there was a network error\n"
