@@ -108,7 +108,7 @@ def _verdict(
     return Verdict(
         outcome=outcome,
         summary=_summary(
-            outcome, suspects, healthy, motion, pace, compared, graph, len(roster.ranks), reason, end, heard.lost_node
+            outcome, suspects, healthy, motion, pace, compared, graph, len(roster.ranks), reason, end, heard.how_it_ended
         ),
         since=_since(suspects),
         suspects=suspects,
@@ -219,14 +219,13 @@ def _summary(
     world: int,
     still: str | None,
     end: Finished,
-    lost: str | None,
+    ended: str,
 ) -> str:
     if not suspects:
         if outcome is Outcome.HANG:
             return f"{outcome}: {still}, and nobody can be named"
         if outcome is Outcome.FAILSTOP:
-            what = f"a node of the job was lost, says {lost}" if lost else "a process ended"
-            return f"{outcome}: {what}, and which rank failed first is unknown"
+            return f"{outcome}: {ended}"
         if outcome is Outcome.SLOWDOWN and pace.in_log:
             return f"{outcome}: {pace.reason}; nobody can be named"
         if outcome is Outcome.HEALTHY and end.text is not None:

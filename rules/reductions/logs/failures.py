@@ -77,7 +77,8 @@ class Failures:
     `is_known` is set when `own` are those that all others name in one exception. `of_device` is the error of a device by which
     a process aborted whose rank the line does not tell, where nobody had given up before; `corrupted` is the one line by which
     glibc aborted one. `devices` are processes by number
-    whose device the driver says failed under them.
+    whose device the driver says failed under them. `interrupted` is the first line of an interrupt from the keyboard, where no
+    other error stands in the logs.
     """
 
     own: Mapping[int, Failure] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class Failures:
     corrupted: Evidence | None = None
     is_known: bool = False
     devices: Mapping[int, Evidence] = field(default_factory=dict)
+    interrupted: str | None = None
 
     def is_alike(self, rank: int) -> bool:
         """Whether as many other ranks as not ended by an error that reads the same: a fault of all, or of what they share."""
@@ -166,6 +168,8 @@ class _Errors:
         self._met: dict[int, Failure] = {}
         self._workers, self._checkpoints = Workers(), Checkpoints(stalls)
         self._unranked = self._unranked_own = self._named = False
+        self._interrupted: str | None = None
+        self._is_error = False
         self._quoting: dict[int, tuple[int, int]] = {}
         self._ended: str | None = None
         self._of_device: Evidence | None = None
@@ -186,6 +190,7 @@ class _Errors:
 
     def _end(self, said: _Line, uncaught: bool) -> None:
         rank, kind, text, subject, source_id, line, source = said
+        self._note_interrupt(kind, subject, source)
         self._ended = self._ended or (source if uncaught or _ends(kind, text, subject) else None)
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
         by_signal = kind == "process_exit" and subject in _BARE
@@ -201,6 +206,12 @@ class _Errors:
             return
         if not (kind == "exception" and self._checkpoints.feed(rank, text, source_id, line, source)):
             self._error(said, uncaught)
+
+    def _note_interrupt(self, kind: str, subject: str | None, source: str) -> None:
+        if kind == "exception" and subject == "KeyboardInterrupt":
+            self._interrupted = self._interrupted or source
+        elif kind != "traceback":
+            self._is_error = True
 
     def _error(self, said: _Line, uncaught: bool) -> None:
         rank, kind, text, subject, source_id, line, source = said
@@ -244,7 +255,7 @@ class _Errors:
         corrupted = self._corrupted[0] if len(self._corrupted) == 1 else None
         return Failures(
             own, frozenset(following), self._unranked, only, self._ended, named, self._caught.is_shared, self._of_device,
-            corrupted, own is stated,
+            corrupted, own is stated, interrupted=None if self._is_error else self._interrupted,
         )  # fmt: skip
 
 

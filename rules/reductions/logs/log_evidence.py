@@ -84,6 +84,15 @@ class Logged:
         return frozenset(rank for ranks in named if not ranks.isdisjoint(self.timed_out) for rank in ranks)
 
     @property
+    def how_it_ended(self) -> str:
+        """What is known of the end of a job of which nobody is named."""
+        if self.failures.interrupted and not self.lost_node:
+            said = f"somebody interrupted the job (KeyboardInterrupt), says {self.failures.interrupted}"
+            return f"{said}; no rank had an error of its own"
+        what = f"a node of the job was lost, says {self.lost_node}" if self.lost_node else "a process ended"
+        return f"{what}, and which rank failed first is unknown"
+
+    @property
     def first_ends(self) -> tuple[Exit, ...]:
         """The ends of ranks that nothing else explains."""
         return first_ends(self.exits, self.failures, self.timed_out, self.stalled, self.odd_sizes)

@@ -10,6 +10,10 @@ import pytest
 from forensics.model import Outcome, Verdict
 from tests.recordings.verdicts import verdict_of
 
+INTERRUPTED = (
+    '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "t.py", line 9, in <module>\n'
+    "[rank{0}]: KeyboardInterrupt\n"
+)
 FAILED = "step 4 loss 2.1\nsrun: error: Node failure on n0219\nsrun: error: n0214: tasks 0-7: Killed\n"
 CANCELLED = "step 4\nslurmstepd: error: *** JOB 8 ON n0214 CANCELLED AT 2026-02-11T03:12:44 DUE TO NODE FAILURE, SEE LOG ***\n"
 STOPPED = "W0409 07:28:49.53 13 agent/server/api.py:719] Received 15 death signal, shutting down workers\n"
@@ -472,3 +476,9 @@ def test_a_hang_of_megascale_below_which_steps_go_on_is_over(tmp_path: Path) -> 
     steps = "".join(f"2026-06-18 05:{n}:01 completed step: {n}, seconds: 3.1, loss: 2.{n}\n" for n in range(10, 30))
     assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7")}).outcome is Outcome.HANG
     assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7") + steps}).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("above", "is_said"), [("step 4 loss 2.1\n", True), ("[rank1]: OSError: lost\n", False)])
+def test_a_job_that_somebody_interrupted_and_that_had_no_error(tmp_path: Path, above: str, is_said: bool) -> None:
+    (tmp_path / "job.log").write_text(above + "".join(map(INTERRUPTED.format, range(2))))
+    assert ("somebody interrupted the job" in verdict_of(tmp_path).summary) == is_said
