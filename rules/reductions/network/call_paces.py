@@ -35,7 +35,8 @@ _LEAST_PACE_NS = 1e6
 
 # Only the newer half: a network that became slow is slow there. Of a message either end is last in half of the calls, or more:
 # the shorter quarter of its times are those of the transfer. What one group call issued ends together: of several messages in
-# it none has a time of its own, of a single one the entry that closes the group has it.
+# it none has a time of its own, of a single one the entry that closes the group has it. A record that was cut may end before
+# the newer half of those beside it on its host, on one clock: it says nothing of that time.
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _CALLS = f"""
 WITH timed AS (
@@ -46,7 +47,17 @@ WITH timed AS (
            coalesce(is_p2p, false) AS is_message, peer, sequence, duration_ns, enqueued_ns, source_id, locator,
            percent_rank() OVER (PARTITION BY rank, communicator, kind, sizes, peer ORDER BY call_order) AS part
     FROM timed WHERE NOT closes AND call_size = 1 AND duration_ns IS NOT NULL AND enqueued_ns IS NOT NULL AND state = 'done'
-), newer AS (SELECT * FROM calls_alone WHERE part >= 0.5)
+), series AS (
+    SELECT rank, communicator, kind, sizes, peer, min(enqueued_ns) AS first_ns, max(enqueued_ns) AS last_ns,
+           min(source_id) AS source_id
+    FROM calls_alone WHERE part >= 0.5 GROUP BY ALL
+), until_now AS (
+    SELECT s.*, coalesce(c.host, CAST(s.rank AS VARCHAR)) AS place FROM series s JOIN sources c USING (source_id)
+    QUALIFY last_ns >= median(first_ns) OVER (PARTITION BY place, s.kind, s.sizes)
+), newer AS (
+    SELECT c.* FROM calls_alone c JOIN until_now u USING (rank, communicator, kind, sizes)
+    WHERE c.part >= 0.5 AND c.peer IS NOT DISTINCT FROM u.peer
+)
 """
 _MESSAGES = f"""{_CALLS}, ends AS (
     SELECT n.communicator, n.sizes, n.kind = 'send' AS is_send, n.rank, p.rank AS peer, count(*) AS calls,

@@ -75,6 +75,13 @@ def test_one_with_the_same_nic_that_is_slow_as_well_is_named_with_it() -> None:
     assert {(finding.cause, finding.granularity) for finding in found} == {(Cause.NETWORK_SLOW, Granularity.NIC)}
 
 
+def test_one_with_the_same_nic_whose_record_ends_before_says_nothing_of_it() -> None:
+    """Its calls were fast until its record ends; those of the rank beside it are compared later."""
+    before = "UPDATE operations SET enqueued_ns = enqueued_ns - 600000000000 WHERE rank = 12"
+    (finding,) = findings(f"{ONE_NIC}; {before}")
+    assert (finding.ranks, finding.cause) == ((12, 13), Cause.NETWORK_SLOW)
+
+
 def test_a_rank_for_which_the_others_wait_has_no_slow_calls() -> None:
     """Its peers are in their calls for longer, it is not: who comes last shows how long the transfer takes."""
     assert findings(f"{ALL_FAST}; {longer(OF_NINE, added_ns=LATE_NS)}") == []
