@@ -51,7 +51,7 @@ _ERRORS = {
     "rnr_nak_retry_err": ("retries for a receiver that was not ready", 10),
 }
 _COMPARED = ("power_limit_mw", "pcie_width", "nvlinks_up")
-_COMPARED_BUSY = ("clock_sm_mhz", "pcie_gen")
+_COMPARED_BUSY = ("clock_sm_mhz", "pcie_gen", "power_mw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,9 @@ def _limited(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
         if is_capped or is_slower or gpu.readings.get("power_mw", 0) >= _NEAR_LIMIT * limit:
             usual = f"those of its peers {limits / 1e3:.0f} W"
             said = f"the power limit of {name} is {limit / 1e3:.0f} W, {usual} ({_state(gpu)}){against}"
-            yield Sign(Oddity.THROTTLED, said, gpu.source, _clock_factor(gpu, fleet))
+            by_limit = None if is_slower else _limit_factor(gpu, fleet)
+            said += f" and draw {(fleet.usual('power_mw', gpu) or 0) / 1e3:.0f} W" if by_limit else ""
+            yield Sign(Oddity.THROTTLED, said, gpu.source, by_limit or _clock_factor(gpu, fleet))
     elif is_capped and is_slower:
         alike, peers = fleet.alike(gpu, ("sw_power_cap",), busy=True)
         if alike <= COMMON * peers:
@@ -179,6 +181,16 @@ def _clock_factor(gpu: Gpu, fleet: _Fleet) -> float | None:
     clock = gpu.readings.get("clock_sm_mhz")
     usual = fleet.usual("clock_sm_mhz", gpu) or gpu.readings.get("clock_sm_max_mhz")
     return usual / clock if clock and usual and gpu.busy else None
+
+
+def _limit_factor(gpu: Gpu, fleet: _Fleet) -> float | None:
+    """Limit of its peers over its own, where these draw more than its limit: a kernel takes no longer by a lower one than that.
+
+    A clock is read at one moment, a draw over a second: in a moment of communication the clock of a limited GPU is a high one.
+    """
+    limit, draw = gpu.readings.get("power_limit_mw"), fleet.usual("power_mw", gpu)
+    usual = fleet.usual("power_limit_mw", gpu)
+    return usual / limit if gpu.busy and limit and usual and draw is not None and draw > limit else None
 
 
 def _shared(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Iterator[Sign]:

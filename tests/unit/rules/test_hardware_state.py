@@ -126,6 +126,15 @@ def test_a_lower_power_limit_counts_when_it_is_met() -> None:
     assert of(gpu(0), gpu(1, readings=reading(power_limit_mw=300_000, power_mw=200_000)), gpu(2)).signs == {}
 
 
+@pytest.mark.parametrize(("peers", "factor"), [(610_000, 700 / 300), (280_000, 1.0)])
+def test_a_limit_that_peers_exceed_bounds_its_cost_at_a_full_clock(peers: int, factor: float) -> None:
+    limited = gpu(1, readings=reading(power_limit_mw=300_000, power_mw=291_000))
+    found = of(gpu(0, readings=reading(power_mw=peers)), limited, gpu(2, readings=reading(power_mw=peers)))
+    assert found.signs[1][0].factor == pytest.approx(factor)
+    slower = replace(limited, readings=reading(power_limit_mw=300_000, power_mw=291_000, clock_sm_mhz=1310))
+    assert of(gpu(0), slower, gpu(2)).signs[1][0].factor == 1.5
+
+
 def test_processes_of_others_are_distinguished_from_those_of_the_job() -> None:
     other = {101: ("python", 60 << 30), 900: ("server", 6 << 30)}
     found = of(gpu(0), replace(gpu(1), processes=other), gpu(2))
