@@ -43,7 +43,7 @@ class LineUse:
 
     `line_rate` is what its port is rated for, None not known; `busy` the share of the time in which it had work, at least, and
     `busy_most` that of the time between its samples, which may be far apart in a log that lost many;
-    `peers` are the hosts that it sent to, as far as both ends of a queue pair are known.
+    `peers` are the hosts that it sent to, `reached` the NICs (host and name), as far as both ends of a queue pair are known.
     """
 
     host: str
@@ -55,6 +55,7 @@ class LineUse:
     source: str
     peers: tuple[str, ...] = ()
     busy_most: float = 1.0
+    reached: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def part(self) -> float | None:
@@ -102,13 +103,13 @@ def apart(uses: Sequence[LineUse]) -> int:
 
 
 ENDS = """ends AS (
-    SELECT q.source_id, q.queue_pair, min(coalesce(o.host, t.host)) AS host
+    SELECT q.source_id, q.queue_pair, min(coalesce(o.host, t.host)) AS host, min(o.nic) AS nic
     FROM queue_pairs q JOIN queue_pairs o ON o.gid = q.remote_nic AND o.number = try_cast(q.remote_queue_pair AS BIGINT)
     JOIN sources t ON t.source_id = o.source_id
     WHERE list_contains($sources, q.source_id) AND list_contains($sources, o.source_id)
     GROUP BY q.source_id, q.queue_pair HAVING count(DISTINCT coalesce(o.host, t.host)) = 1
 )"""
-"""The host at the other end of each queue pair, where one is known: a part of a query with `sources`."""
+"""The host and NIC at the other end of each queue pair, where one is known: a part of a query with `sources`."""
 
 _USES = f"""
 WITH halves AS (
@@ -135,7 +136,7 @@ WITH halves AS (
 )
 SELECT coalesce(q.host, s.host) AS on_host, q.nic, m.rank, [q.communicator, CAST(q.peer AS VARCHAR)],
        CASE WHEN m.samples > 1 THEN m.bytes * m.part END, CAST(m.busy * m.part AS BIGINT), m.span,
-       r.line, e.host, CAST(m.covered * m.part AS BIGINT), s.path || '#entry=' || m.locator, m.total,
+       r.line, e.host, e.nic, CAST(m.covered * m.part AS BIGINT), s.path || '#entry=' || m.locator, m.total,
        CASE WHEN m.busy > 0 AND m.bytes >= $bytes * m.requests THEN m.requests ELSE 0 END
 FROM moved m JOIN sources s USING (source_id)
 JOIN queue_pairs q ON q.source_id = m.source_id AND q.queue_pair = m.queue_pair
@@ -160,6 +161,7 @@ class _Pair:
     span_ns: int
     line: float | None
     peer: str | None
+    nic: str | None
     covered_ns: int
     source: str
     total: int
@@ -199,4 +201,5 @@ def _use(host: str, nic: str, pairs: Sequence[_Pair]) -> LineUse | None:
     peers = tuple(sorted({pair.peer for pair in large if pair.peer is not None}))
     most = longest.busy_ns / max(longest.covered_ns, longest.busy_ns, 1)
     rate = max((together, *connections.values()))
-    return LineUse(host, nic, ranks, rate, busy, longest.line, longest.source, peers, most)
+    reached = frozenset((pair.peer, pair.nic) for pair in large if pair.peer is not None and pair.nic is not None)
+    return LineUse(host, nic, ranks, rate, busy, longest.line, longest.source, peers, most, reached)

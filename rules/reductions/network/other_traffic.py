@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NewType
 
+import networkx as nx
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.hardware.state import Port, ports_read_twice
@@ -81,7 +82,7 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
     full = [nic for at, use in known.items() if (nic := _full(use, read[at], step_s)) is not None]
     # A host whose counters fit what one NIC gets has the same unit and moment for all of its ports.
     hosts = {nic.host for nic in full if nic.use and nic.use.rate <= _MOST_OF_REST * (nic.line_rate - nic.others)}
-    shared = [nic for nic in full if nic.host in hosts]
+    shared = _alone([nic for nic in full if nic.host in hosts], [use for at, use in known.items()], read)
     shared += _as_full(
         shared, [port for at, port in sorted(read.items()) if at not in known and at in users.by_nic], read, users
     )
@@ -95,6 +96,24 @@ def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
     if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - usual < _FULL * line:
         return None
     return SharedNic(use.host, use.nic, use.ranks, line, others, sent, port.seconds, port.source, use)
+
+
+def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[tuple[str, str], Port]) -> list[SharedNic]:
+    """Those that send more than the NICs of their rings that nobody shares.
+
+    Data goes round a ring: what the job sends over one NIC of it goes over all others. Where a port beside it is as full by the
+    job alone, as its ranks show, so may this one be: the log of its ranks then tells less than they send.
+    """
+    beside = nx.Graph([((use.host, use.nic), other) for use in known for other in use.reached])
+    left = {(nic.host, nic.nic): nic for nic in shared}
+    reached = [(use.host, use.nic) for use in known if (use.host, use.nic) not in left]
+    while reached:
+        at = reached.pop()
+        ring = [each for each in beside.adj.get(at, ()) if each in left and _sent(read[at]) >= _AS_FULL * left[each].sent]
+        for each in ring:
+            del left[each]
+        reached += ring
+    return list(left.values())
 
 
 def _as_full(

@@ -110,6 +110,14 @@ def test_nics_as_slow_that_exchange_nothing_with_a_shared_one_speak_against() ->
     assert shared(sent, [*RING, *(replace(use, rate=20 * GB) for use in far)]) == ["n1", "n3"]
 
 
+@pytest.mark.parametrize(("beside", "named"), [(18, []), (8, ["n1", "n3"])], ids=["as full by the job", "less full"])
+def test_a_ring_sends_as_much_over_each_of_its_nics(beside: float, named: list[str]) -> None:
+    """The logs of ranks 1 and 3 show less than they send, that of rank 0 shows that the job fills the line between them."""
+    ring = [replace(use, reached=frozenset([(f"n{(at + 1) % 4}", "m")])) for at, use in enumerate(RING)]
+    full = replace(ring[0], rate=18 * GB, busy_most=1.0)
+    assert shared([beside, 18, 3, 18], [full, *ring[1:]]) == named
+
+
 def test_a_counter_of_another_unit_tells_nothing() -> None:
     assert not shared([3, 72, 3, 72])
 
