@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from forensics.model import (
@@ -38,12 +38,13 @@ from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, befo
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
-from forensics.rules.reductions.pipeline.late_evidence import late_evidence
+from forensics.rules.reductions.pipeline.late_evidence import late_evidence, usual_stage
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
+from forensics.rules.reductions.pipeline.waited_elsewhere import waited_elsewhere
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
-from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -70,7 +71,7 @@ def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
     before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
-    hosts: HostWork, thresholds: Thresholds,
+    hosts: HostWork, times: StepTimes, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from findings_of_guests(guests, liveness, roster)
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -80,6 +81,7 @@ def _evaluate(
     late = in_step(material, groups, lateness.linked, lateness.seen)
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
+    late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
     late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
     late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
@@ -100,6 +102,12 @@ def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout,
     """Whether a slow link to those that it works in step with accounts for its lateness to others."""
     least = thresholds["least_share_of_link"] * late.share
     return not is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
+
+
+def _passes_on(late: Lateness, times: StepTimes, layout: Layout, thresholds: Thresholds) -> bool:
+    """Whether what it is late to ranks in step with it arose in collectives with others: all members of these are late so."""
+    own = late.share * (1 - waited_elsewhere(late, times)) if is_of_equals(late, layout) else late.share
+    return own < min(late.share, thresholds["least_share_of_equals"])
 
 
 def _distinguished(
@@ -156,7 +164,7 @@ def _finding(
     """`beside` are other ranks that may be meant, and those of them for whose messages, of which nothing tells, it may wait."""
     others, unseen = beside
     measured = None if others or unseen else long_stage_of(late.rank, windows)
-    stage, accounted = _measured_stage(measured, late) if measured else _usual_stage({} if unseen else stacks, late)
+    stage, accounted = _measured_stage(measured, late) if measured else usual_stage({} if unseen else stacks, late)
     on_device = late.on_device if measured is None else measured.device
     least = thresholds["least_accounted"]
     against = tuple(_doubts(roster, cpu, late, beside))
@@ -237,30 +245,6 @@ def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[in
 def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float]:
     """The stage whose recorded times are long on the rank, and which part of its cost that accounts for."""
     return StageName(measured.stage), min(1.0, measured.share / late.share)
-
-
-def _usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:
-    """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
-
-    Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
-    """
-    found = stacks.get(late.rank)
-    outside = [s.activity for s in found.main if not s.activity.communicating] if found else []
-    seen = [activity.stage for activity in outside]
-    stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
-    # The job's own names describe, they account for nothing.
-    by_words = all(activity.words_alone for activity in outside if activity.stage is stage)
-    if found is None or stage is StageName.UNKNOWN or by_words:
-        return stage, 0.0
-    peers = [stacks[rank].main for rank in late.members if rank != late.rank and rank in stacks]
-    usual = [_part(samples, stage) for samples in peers if samples]
-    beyond = _part(found.main, stage) - (sum(usual) / len(usual) if usual else 0.0)
-    return stage, max(0.0, min(1.0, beyond / late.share))
-
-
-def _part(samples: Sequence[Sample], stage: StageName) -> float:
-    """Share of samples in a stage."""
-    return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
 
 
 def _clears(seen: Seen, late: Latenesses, own: OwnWork, layout: Layout, times: StepTimes, thresholds: Thresholds) -> str | None:

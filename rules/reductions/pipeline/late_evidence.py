@@ -1,11 +1,12 @@
-"""What is said of a rank that comes last to collectives."""
+"""What is said of a rank that comes last to collectives, and what its stacks tell of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from forensics.model import Evidence
+from forensics.model import Evidence, StageName
 from forensics.rules.reductions.arrivals.lateness import Lateness
+from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 
@@ -33,3 +34,27 @@ def _within(late: Lateness) -> Evidence:
     peers = ranks_text([rank for rank in late.members if rank != late.rank])
     often = f"{late.late}/{late.calls} {late.kind} of {late.communicator} (median {late.typical_ns / 1e6:.0f} ms late)"
     return Evidence(f"it arrived last in {often} too: {peers} waited for it there, and came late elsewhere", late.source)
+
+
+def usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:
+    """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
+
+    Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
+    """
+    found = stacks.get(late.rank)
+    outside = [s.activity for s in found.main if not s.activity.communicating] if found else []
+    seen = [activity.stage for activity in outside]
+    stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
+    # The job's own names describe, they account for nothing.
+    by_words = all(activity.words_alone for activity in outside if activity.stage is stage)
+    if found is None or stage is StageName.UNKNOWN or by_words:
+        return stage, 0.0
+    peers = [stacks[rank].main for rank in late.members if rank != late.rank and rank in stacks]
+    usual = [_part(samples, stage) for samples in peers if samples]
+    beyond = _part(found.main, stage) - (sum(usual) / len(usual) if usual else 0.0)
+    return stage, max(0.0, min(1.0, beyond / late.share))
+
+
+def _part(samples: Sequence[Sample], stage: StageName) -> float:
+    """Share of samples in a stage."""
+    return sum(s.activity.stage is stage and not s.activity.communicating for s in samples) / len(samples)
