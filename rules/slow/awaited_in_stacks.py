@@ -35,6 +35,8 @@ def _evaluate(stacks: StacksByRank, speed: Speed, text: EvidenceText, thresholds
     # A round in which all wait tells of nobody; ranks that take turns are those of a sound job.
     apart = [found for found in _rounds(stacks) if found.outside]
     late = {rank for found in apart for rank in found.outside}
+    if all(_meet_at_barrier(found, stacks) for found in apart):
+        return  # who comes late to barriers saves, evaluates or sets up something for all
     if len(late) == 1 and len(stacks) ** (len(apart) - 1) >= thresholds["least_odds"]:
         (rank,) = late
         yield _finding(rank, stacks[rank], apart, speed, text)
@@ -50,6 +52,12 @@ def _rounds(stacks: Mapping[int, Stacks]) -> list[_Round]:
     numbers = sorted({*inside, *outside})
     looks = [_Round(number, frozenset(inside[number]), frozenset(outside[number])) for number in numbers]
     return [one for one in looks if not one.inside & one.outside and one.inside | one.outside == stacks.keys()]
+
+
+def _meet_at_barrier(found: _Round, stacks: Mapping[int, Stacks]) -> bool:
+    """Whether all who wait in a round are in a barrier."""
+    samples = [each for rank in found.inside for each in stacks[rank].main if each.number == found.number]
+    return all(each.activity.call_frame is not None and "barrier" in each.activity.call_frame.function for each in samples)
 
 
 def _finding(rank: int, found: Stacks, apart: Sequence[_Round], speed: Speed, text: EvidenceText) -> Finding:

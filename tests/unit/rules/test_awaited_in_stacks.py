@@ -9,7 +9,7 @@ import pytest
 
 from forensics.model import Cause, Confidence, Outcome, StageName
 from tests.recordings.paper_stacks import became_slower
-from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE, LOADER_QUEUE, Place
+from tests.recordings.places import ALL_REDUCE, BARRIER, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, Place
 from tests.recordings.verdicts import verdict_of
 
 ALONE = (FORWARD, FORWARD, FORWARD)
@@ -41,8 +41,9 @@ def test_the_rank_that_alone_works_is_a_suspect(
         ({2: ALONE, 1: (ALL_REDUCE, HOST_CODE, ALL_REDUCE)}, 4, 3.0),
         ({2: (FORWARD, FORWARD, ALL_REDUCE), 1: (ALL_REDUCE, ALL_REDUCE, FORWARD)}, 4, 3.0),
         ({1: ALONE}, 2, 3.0),
+        ({0: (CHECKPOINT,) * 3, **dict.fromkeys((1, 2, 3), (BARRIER,) * 3)}, 4, 3.0),
     ],
-    ids=["even speed", "two rounds of four ranks", "another works too", "in turns", "two ranks"],
+    ids=["even speed", "two rounds of four ranks", "another works too", "in turns", "two ranks", "late to a barrier"],
 )
 def test_what_looks_alike_is_not_called_slow(
     busy: Mapping[int, Sequence[Place]], world: int, slower: float, tmp_path: Path
