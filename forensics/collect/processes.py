@@ -101,6 +101,12 @@ class ProcFs:
         """Target of a symbolic link of a process, such as exe, cwd or ns/net."""
         return str(self.path(pid, name).readlink())
 
+    def memory(self, pid: int, address: int, size: int) -> bytes:
+        """Bytes of the memory of a process. Raises OSError where it may not be traced or maps nothing there."""
+        with self.path(pid, "mem").open("rb", buffering=0) as stream:
+            stream.seek(address)
+            return stream.read(size)
+
     def descriptors(self, pid: int) -> dict[int, str]:
         """What each open file descriptor refers to, as the kernel names it. The files themselves are not touched."""
         folder = self.path(pid, "fd")

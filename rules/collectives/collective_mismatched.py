@@ -137,7 +137,7 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
         ),
         belief=Belief.MISMATCH,
         confidence=Confidence.SUSPECT,
-        evidence=tuple(e for rank in (majority[0], *odd[:_SHOWN_RANKS]) for e in text.stack(rank)),
+        evidence=tuple(e for rank in (*odd[:_SHOWN_RANKS], majority[0]) for e in text.stack(rank)),
         granularity=Granularity.of_ranks(odd),
         # Several may be in a group of their own, where one of them is at fault.
         members=Members.EACH if len(odd) == 1 else Members.ONE_OF,

@@ -10,6 +10,7 @@ from forensics.rules.interface import Maturity, Rule
 from forensics.rules.reductions.host.background import HelpedStalls
 from forensics.rules.reductions.host.outside import MessagesFromOutside, typed_at
 from forensics.rules.reductions.host.stalls import Stall, StallFindings, is_leaving
+from forensics.rules.reductions.host.store_waits import StoreWaits
 from forensics.rules.reductions.host.work import HostSigns, HostWork, at_prompt
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
@@ -22,12 +23,29 @@ _KNOWN_WORK = frozenset({HostWork.LOCK, HostWork.COMPILE, HostWork.COLLECT})
 
 
 def _evaluate(
-    roster: Roster, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns, messages: MessagesFromOutside
+    roster: Roster,
+    helped_stalls: HelpedStalls,
+    stalled: StallFindings,
+    signs: HostSigns,
+    messages: MessagesFromOutside,
+    keys: StoreWaits,
 ) -> Iterator[Finding]:
     for stall in (helped.stall for helped in helped_stalls):
-        if not stall.explained and not is_leaving(stall) and signs.work(stall) not in _KNOWN_WORK:
-            found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall))
+        if stall.explained or is_leaving(stall) or signs.work(stall) in _KNOWN_WORK:
+            continue
+        found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall))
+        if stall.rank in keys:
+            yield _waits_for_a_key(found, stall, keys[stall.rank])
+        else:
             yield _doubted(found, messages[stall.rank]) if stall.rank in messages else found
+
+
+def _waits_for_a_key(found: Finding, stall: Stall, store: str) -> Finding:
+    """Whoever should set the key may be another rank, which waits in a collective by now."""
+    where = stall.activity.application if stall.activity else None
+    doubt = f"rank {stall.rank} waits for a key of the job's store ({store}); which rank should set it is unknown"
+    step = f"see which key rank {stall.rank} asks the store for{f' at {where}' if where else ''}, and which rank sets it"
+    return replace(_doubted(found, doubt), next_steps=(step,))
 
 
 def _doubted(found: Finding, doubt: str) -> Finding:

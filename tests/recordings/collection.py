@@ -116,7 +116,7 @@ class Collection:
             "exit_code": exit_code,
             "state_method": "/proc",
             "cmdline": ["python", "pretrain.py"],
-            "env": {"RANK": str(rank), "WORLD_SIZE": str(self.world)},
+            "env": {"RANK": str(rank), "WORLD_SIZE": str(self.world), "MASTER_PORT": "29500"},
             "env_withheld": [],
             "children": [],
             "devices": [],

@@ -113,7 +113,7 @@ def _waits_on(procfs: ProcFs, pid: int, syscall: str | None) -> list[str] | None
     """The files that the thread waits on; they may be closed, or belong to somebody else, before they are read."""
     try:
         return waited_files(procfs, pid, platform.machine(), syscall)
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, OverflowError):
         return None
 
 

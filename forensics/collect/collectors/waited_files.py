@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import struct
 from dataclasses import dataclass
 
 from forensics.collect.processes import ProcFs
@@ -14,26 +15,35 @@ from forensics.collect.processes import ProcFs
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Numbers of the calls that wait on the descriptor that they are given, on what an epoll watches, on a set of them."""
+    """Numbers of the calls that wait on the descriptor that they are given, on what an epoll watches, on a set or a list of them."""
 
     on_one: frozenset[int]
     epoll: frozenset[int]
     select: frozenset[int]
+    poll: frozenset[int]
 
 
 # read, write, pread64, readv, writev, accept, sendto, recvfrom, sendmsg, recvmsg, fcntl, flock, fsync, fdatasync, accept4;
-# epoll_wait, epoll_pwait, epoll_pwait2; select, pselect6.
+# epoll_wait, epoll_pwait, epoll_pwait2; select, pselect6; poll, ppoll.
 _BY_MACHINE = {
     "x86_64": _Calls(
-        frozenset({0, 1, 17, 19, 20, 43, 44, 45, 46, 47, 72, 73, 74, 75, 288}), frozenset({232, 281, 441}), frozenset({23, 270})
+        frozenset({0, 1, 17, 19, 20, 43, 44, 45, 46, 47, 72, 73, 74, 75, 288}),
+        frozenset({232, 281, 441}),
+        frozenset({23, 270}),
+        frozenset({7, 271}),
     ),
     "aarch64": _Calls(
-        frozenset({63, 64, 67, 65, 66, 202, 206, 207, 211, 212, 25, 32, 82, 83, 242}), frozenset({22, 441}), frozenset({72})
+        frozenset({63, 64, 67, 65, 66, 202, 206, 207, 211, 212, 25, 32, 82, 83, 242}),
+        frozenset({22, 441}),
+        frozenset({72}),
+        frozenset({73}),
     ),
 }
 _WATCHED = re.compile(r"^tfd:\s*(\d+)", re.MULTILINE)
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _MOST_WATCHED = 32
+# struct pollfd of include/uapi/asm-generic/poll.h: descriptor, events that are waited for, events that came.
+_POLLED = struct.Struct("=ihh")
 
 
 def waited_files(procfs: ProcFs, pid: int, machine: str, syscall: str | None) -> list[str] | None:
@@ -49,11 +59,20 @@ def waited_files(procfs: ProcFs, pid: int, machine: str, syscall: str | None) ->
         waited = [first if number in calls.on_one else 0]
     elif number in calls.epoll:
         waited = [int(found) for found in _WATCHED.findall(procfs.text(pid, f"fdinfo/{first}"))][:_MOST_WATCHED]
+    elif number in calls.poll:
+        waited = _polled(procfs, pid, first, int(words[2], 16))
     else:
         return None
     files = {fd: procfs.link(pid, f"fd/{fd}") for fd in waited}
     sockets = _sockets(procfs, pid) if any(_SOCKET.fullmatch(file) for file in files.values()) else {}
     return [f"{fd} -> {_SOCKET.sub(lambda found: sockets.get(int(found[1]), found[0]), file)}" for fd, file in files.items()]
+
+
+def _polled(procfs: ProcFs, pid: int, address: int, count: int) -> list[int]:
+    """The descriptors of a list in the memory of a process; negative ones are left out by the kernel too."""
+    content = procfs.memory(pid, address, _POLLED.size * min(count, _MOST_WATCHED))
+    whole = content[: len(content) // _POLLED.size * _POLLED.size]
+    return [fd for fd, _, _ in _POLLED.iter_unpack(whole) if fd >= 0]
 
 
 def _sockets(procfs: ProcFs, pid: int) -> dict[int, str]:

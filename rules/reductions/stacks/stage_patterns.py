@@ -48,6 +48,7 @@ WAITS = _rows(
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py", r"(?!wrapper|__|_exception_logger|_time_logger|get_|is_|init|new_|_get)\w*(?:all_?reduce|reduce|broadcast|gather|scatter|all_?to_?all|barrier|wait_tensor|_object_list|_object)\w*"),
     (WaitKind.COLLECTIVE, r"torch/distributed/distributed_c10d\.py", r"wait"),
     (WaitKind.COLLECTIVE, r"torch/distributed/utils\.py", r"_verify_param_shape_across_processes|_sync_\w+"),
+    (WaitKind.COLLECTIVE, r"torch/nn/parallel/distributed\.py", r"_distributed_broadcast_coalesced|_match_unused_params_allreduce|_sync_buffers"),
     (WaitKind.COLLECTIVE, r"torch/distributed/(?:nn/functional|fsdp/_runtime_utils|algorithms/)", _ANY),
     (WaitKind.COLLECTIVE, r"torch/distributed/rpc/api\.py", r"_wait_all_workers|_all_gather|_barrier"),
     (WaitKind.POINT_TO_POINT, r"torch/distributed/rpc/api\.py", r"rpc_sync|_invoke_rpc"),
@@ -266,7 +267,7 @@ ITERATOR_METHODS = frozenset({"__next__", "__getitem__", "__getitems__", "__anex
 # their file systems. Sources: Linux 4.18 to 6.12, fs/locks.c, fs/lockd, fs/nfs, fs/ceph, fs/smb; Lustre 2.15, ldlm_flock.c.
 WCHANS = (
     (WaitKind.FILE_LOCK, re.compile(r"(?:locks_lock_inode_wait|(?:flock|posix)_lock_inode_wait|posix_lock_file_wait|fcntl_setlk|do_lock_file_wait|flock_lock_file_wait|locks_mandatory_area|__break_lease|nlmclnt_(?:lock|block|wait)|nlm_wait_on_grace|nfs4?_(?:proc_|retry_|wait_)?\w*set_?lk|do_setlk|do_flock|ldlm_flock_completion_ast|ll_file_flock|ceph_(?:lock_wait_for_completion|flock|lock)|cifs_(?:posix_)?lock_set|cifs_setlk|dlm_posix_lock)")),
-    (WaitKind.IO, re.compile(r".*(?:pipe_(?:read|write)|wait_for_partner|wait_woken|fifo_open|nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|ll_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page|unix_stream|tcp_recv|inet_|sk_wait|wait_for_data)")),
+    (WaitKind.IO, re.compile(r"ll_|.*(?:pipe_(?:read|write)|poll_schedule|ep_poll|epoll_wait|wait_for_partner|wait_woken|fifo_open|nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page|unix_stream|tcp_recv|inet_|sk_wait|wait_for_data)")),
     (WaitKind.SLEEP, re.compile(r".*nanosleep")),
     (WaitKind.CHILD, re.compile(r"do_wait")),
     (WaitKind.LOCK, re.compile(r"futex")),

@@ -59,6 +59,7 @@ def test_a_named_pipe(tmp_path: Path) -> None:
     [
         ("s.accept()", "tcp listening 127.0.0.1:{}"),
         ("c = socket.create_connection(s.getsockname()); c.recv(1)", "tcp to 127.0.0.1:{}"),
+        ("c = socket.create_connection(s.getsockname()); c.settimeout(600); c.recv(1)", "tcp to 127.0.0.1:{}"),
         ("import select; e = select.epoll(); e.register(s); e.poll()", "tcp listening 127.0.0.1:{}"),
     ],
 )

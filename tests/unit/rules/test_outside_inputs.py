@@ -140,3 +140,12 @@ def test_who_stops_at_a_question_is_a_suspicion_unless_it_stops_a_step(tmp_path:
     sampled(found, "anon_pipe_read", "0 -> /dev/pts/3")
     (first,) = verdict_of(found.write(tmp_path)).suspects
     assert (first.ranks, first.confidence is Confidence.SUSPECT) == ((FIRST,), not sure)
+
+
+@pytest.mark.parametrize(("port", "confidence"), [("29500", Confidence.SUSPECT), ("6379", Confidence.CONFIRMED)])
+def test_who_waits_for_a_key_of_the_store_need_not_be_at_fault(tmp_path: Path, port: str, confidence: Confidence) -> None:
+    found = collected(POLL, "all_reduce")
+    sampled(found, "poll_schedule_timeout.constprop.0", f"4 -> tcp to [::ffff:10.0.0.1]:{port}")
+    (suspect,) = verdict_of(found.write(tmp_path)).suspects
+    assert (suspect.ranks, suspect.confidence) == ((FIRST,), confidence)
+    assert suspect.next_steps[0].startswith("see which key rank 0 asks the store for at") is (port == "29500")
