@@ -67,6 +67,7 @@ TRAIN = ("train@/srv/job/train.py", "<module>@/srv/job/train.py")
         ),
         ((f"_CoalescingManager.wait@{SITE}torch/distributed/distributed_c10d.py",), StageName.UNKNOWN, WaitKind.COLLECTIVE),
         ((f"_verify_param_shape_across_processes@{SITE}torch/distributed/utils.py",), StageName.UNKNOWN, WaitKind.COLLECTIVE),
+        ((f"_sync_buffers@{SITE}torch/nn/parallel/distributed.py",), StageName.FORWARD, WaitKind.COLLECTIVE),
         ((f"recv@{SITE}torch/distributed/distributed_c10d.py",), StageName.UNKNOWN, WaitKind.POINT_TO_POINT),
         ((f"init_process_group@{SITE}torch/distributed/distributed_c10d.py",), StageName.INIT, WaitKind.STORE),
         ((f"destroy_process_group@{SITE}torch/distributed/distributed_c10d.py",), StageName.UNKNOWN, WaitKind.EXITING),
