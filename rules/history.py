@@ -12,8 +12,7 @@ from forensics.model import Anomaly, Outcome, Verdict
 from forensics.rules.engine import Overrides, supply_of
 from forensics.rules.reductions.calls.unread import DUMPS, unread
 from forensics.rules.reductions.network.went_wrong import JobOnset, Trigger, WindowSeconds
-from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.liveness import Liveness, Motion, SilenceFactor
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs
 from forensics.rules.reductions.steps.begins import step_begins

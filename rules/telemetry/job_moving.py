@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from forensics.model import Finding
 from forensics.rules.interface import Rule, Threshold
-from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Liveness, Motion
-from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.liveness import SILENCE_FACTOR, Liveness, Motion, SilenceFactor
 
 
 def _evaluate() -> Iterator[Finding]:

@@ -159,9 +159,10 @@ class Collection:
             content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, **kernel)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
 
-    def log(self, rank: int, *lines: str) -> None:
-        """The tail of the rank's log."""
+    def log(self, rank: int, *lines: str, written_ns: int | None = None) -> None:
+        """The tail of the rank's log, and when it was last written to."""
         self._member("log.files", rank, None, f"ranks/{rank}/logs/train.log", ("\n".join(lines) + "\n").encode())
+        self.runs[-1]["captured_ns"] = written_ns
 
     def kernel_log(self, *lines: str) -> None:
         self._member("kernel.log", None, None, f"nodes/{self.node}/kernel/dmesg.txt", ("\n".join(lines) + "\n").encode())

@@ -15,7 +15,7 @@ from forensics.collect.processes import ProcFs
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Numbers of the calls that wait on the descriptor that they are given, on what an epoll watches, on a set or a list of them."""
+    """Numbers of the calls that wait on one descriptor, on what an epoll watches, on a set, or on a list."""
 
     on_one: frozenset[int]
     epoll: frozenset[int]
@@ -91,4 +91,6 @@ def _address(text: str) -> str:
     words = bytes.fromhex(host)
     packed = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
     address = ipaddress.ip_address(packed)
-    return f"[{address}]:{int(port, 16)}" if address.version == 6 else f"{address}:{int(port, 16)}"
+    if isinstance(address, ipaddress.IPv6Address):
+        return f"{address.ipv4_mapped or f'[{address}]'}:{int(port, 16)}"
+    return f"{address}:{int(port, 16)}"

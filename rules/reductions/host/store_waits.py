@@ -15,7 +15,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
 
-_PORTS = "SELECT rank, any_value(value ORDER BY value) FROM job_config WHERE key = 'env.MASTER_PORT' AND rank IS NOT NULL GROUP BY rank"
+_PORTS = "SELECT rank, min(value) FROM job_config WHERE key = 'env.MASTER_PORT' AND rank IS NOT NULL GROUP BY rank"
 
 StoreWaits = NewType("StoreWaits", Mapping[int, str])
 """Ranks that wait for an answer of the store right below the job's own code in all samples, and the connection."""

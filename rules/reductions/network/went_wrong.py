@@ -19,8 +19,7 @@ from forensics.model import Evidence, Since
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.completions import Ints, Rhythm, Rhythms
 from forensics.rules.reductions.onset import onset_of
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS
-from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, SilenceFactor
 
 IntervalFactor = NewType("IntervalFactor", float)
 """How many times as long the steps must take for an interval to count as doubled."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
@@ -23,6 +24,8 @@ from forensics.rules.reductions.waits.point_to_point import overtaken
 
 # Times the second longest pause on record (docs/decisions/0008-when-a-job-is-stuck.md).
 SILENCE_FACTOR = 2.0
+SilenceFactor = NewType("SilenceFactor", float)
+"""How many of its own recurring pauses a silence must last to count as a stall."""
 # A call that failed is recorded as done too (gloo), so that one finished call more than a member has issued proves nothing.
 LEAST_LEAD = 2
 # Saving, compiling, or a busy host holds up a sound job for as long as this without any rhythm.

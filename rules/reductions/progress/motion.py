@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NewType
 
 import numpy as np
 from duckdb import DuckDBPyConnection
@@ -15,7 +14,8 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, liveness
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, SilenceFactor, liveness
+from forensics.rules.reductions.progress.log_silence import LogSilence
 from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.shim_logs import logged_motion
 from forensics.rules.reductions.progress.stays import stayed_before
@@ -24,8 +24,6 @@ from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph
 
-SilenceFactor = NewType("SilenceFactor", float)
-"""How many of its own recurring pauses a silence must last to count as a stall."""
 LEAST_STEPS = 3
 # What looks for hangs: where there is any of it, it decides, unless the record goes on to the moment at which it was fetched.
 _CAPTURES = "SELECT count(*) FROM sources WHERE kind IN ('flight_recorder', 'python_stacks', 'shim_log', 'nccl_ras')"
@@ -51,10 +49,11 @@ def motion(
     windows: FrontierWindows,
     factor: SilenceFactor,
     nics: NicSilence,
+    log: LogSilence,
     graph: WaitGraph,
     rhythm: Rhythm,
 ) -> Liveness:
-    """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, and other sources."""
+    """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, logs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     before = max((stayed_before(wait, rhythm.stays) for wait in graph.waits), default=0)
@@ -62,6 +61,8 @@ def motion(
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)
+    elif found.motion is Motion.UNSEEN and log:
+        found = replace(found, motion=Motion.STALLED, reason=log.reason, source=log.source)
     return with_progress(calls.connection, found, shim, ranks, factor)
 
 

@@ -2,9 +2,9 @@
 
 A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
 (VenusTrace section 4.2: n = 2 times the expected time), and twice what a call seldom made took at the same place before;
-when they issued nothing else for that long, when a watchdog gave it up, when two captures found the same ranks in it, or when
-the kernel found a rank that it lacks blocked all the while. It passes when its ranks entered or left communication between
-captures.
+when they issued nothing else for that long, when a watchdog gave it up, when two captures found the same ranks in it, when
+the kernel found a rank that it lacks blocked all the while, or, where no call dates it, when the logs of the job are silent for
+as long. It passes when its ranks entered or left communication between captures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from forensics.case.database import rows_of
 from forensics.model import Family
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, passing_text, recorders_moved, seconds
-from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, SilenceFactor, passing_text, recorders_moved, seconds
+from forensics.rules.reductions.progress.log_silence import LogSilence
 from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.stays import Stays, stayed_before
 from forensics.rules.reductions.progress.switches import Pace, WaitPaces
@@ -99,10 +99,20 @@ def wait_states(
     factor: SilenceFactor,
     blocked: BlockedTasks,
     rhythm: Rhythm,
+    log: LogSilence,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
     dates = _dates(calls.connection, logs, rhythm) if graph.waits else None
-    return WaitStates(tuple(_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates))
+    found = [_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates]
+    return WaitStates(tuple(_as_long_as(log, state) if log else state for state in found))
+
+
+def _as_long_as(log: LogSilence, state: WaitState) -> WaitState:
+    """What no call dates stands for as long as the logs of the job are silent, unless it is known to have passed."""
+    if state.length_ns is not None or state.standing not in (Standing.STILL, Standing.UNKNOWN):
+        return state
+    reason = state.reason if state.standing is Standing.STILL else log.reason
+    return WaitState(Standing.STILL, reason, log.silence_ns)
 
 
 def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm) -> _Dates:

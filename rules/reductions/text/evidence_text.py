@@ -10,6 +10,7 @@ from forensics.model import Component, Evidence, Family, Since, StageName, Stage
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.calls.positions import DIRECT, Communicators, labelled
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.progress.log_silence import LogSilence
 from forensics.rules.reductions.ranks.kernel_lines import KernelLines, LostStorage
 from forensics.rules.reductions.ranks.memory import ShortMemory
 from forensics.rules.reductions.ranks.roster import Roster
@@ -112,6 +113,7 @@ class EvidenceText:
     kernel: KernelLines
     storage: LostStorage
     memory: ShortMemory
+    log: LogSilence
 
     def waiters(self, rank: int) -> Iterator[Evidence]:
         """Say who waits for `rank` and what it did last in that communicator; the earliest waits, the rest is counted."""
@@ -126,6 +128,8 @@ class EvidenceText:
             else:
                 seen = f"{who} in communication or for a store, as their stacks show; rank {rank} is in neither"
                 yield Evidence(seen, self._stack_source(min(wait.waiting)))
+                if self.log.silence_ns:
+                    yield Evidence(self.log.reason, self.log.source)
         if len(waits) > SHOWN_WAITS:
             rest = counted(len(waits) - SHOWN_WAITS, "more operation")
             yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))

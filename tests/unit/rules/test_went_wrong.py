@@ -24,7 +24,7 @@ from forensics.rules.reductions.network.went_wrong import (
     job_onset,
 )
 from forensics.rules.reductions.pipeline.layout import Layout
-from forensics.rules.reductions.progress.motion import SilenceFactor
+from forensics.rules.reductions.progress.liveness import SilenceFactor
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLog, ShimLogs
 
 MS, S = 1_000_000, 1_000_000_000
