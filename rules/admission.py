@@ -177,7 +177,7 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
     takes_minutes = finding.stage.name in _LONG_STAGES or any(_takes_minutes(progress, finding, rank) for rank in seen)
-    takes_minutes = takes_minutes or _between_phases(progress, finding)
+    takes_minutes = takes_minutes or _between_phases(progress, finding) or _is_first(progress, finding)
     least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
@@ -197,9 +197,14 @@ def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
     """Say that a first rank, which evaluates for all, sleeps for a time there, as one does that waits for a result."""
     found = activity_of(progress.stacks, rank)
     sleeps = found is not None and found.stage is StageName.EVAL and found.wait is WaitKind.SLEEP
-    hosts = {each: progress.roster.host_of(each) for each in progress.roster.ranks}
-    alone = sleeps and finding.ranks == (rank,) and rank in first_ranks(hosts)
+    alone = sleeps and _is_first(progress, finding)
     return "it sleeps for a time in an evaluation, which a first rank does for all" if alone else None
+
+
+def _is_first(progress: Progress, finding: Finding) -> bool:
+    """Whether one rank is meant that is the first of its job or host: it evaluates, draws and saves for all."""
+    hosts = {each: progress.roster.host_of(each) for each in progress.roster.ranks}
+    return len(finding.ranks) == 1 and finding.ranks[0] in first_ranks(hosts)
 
 
 def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:

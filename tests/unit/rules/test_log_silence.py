@@ -14,7 +14,7 @@ from tests.recordings.places import ALL_REDUCE, BARRIER, Place
 from tests.recordings.verdicts import verdict_of
 
 BUSY: Place = (("draw", "/srv/job/sampling.py", 6), ("train", "/srv/job/train.py", 31))
-OTHERS = (1, 2, 3)
+WORKER = 2
 
 
 def lines(count: int, every_s: float, until_ns: int, pad: int = 0) -> list[str]:
@@ -24,13 +24,15 @@ def lines(count: int, every_s: float, until_ns: int, pad: int = 0) -> list[str]:
     return [f"{date} INFO trainer: step {10 * number} loss 2.{number:03d}{' x' * pad}" for number, date in enumerate(dates, 1)]
 
 
-def collected(silence_s: float, *, others: Place = ALL_REDUCE, lag_s: float = 0.0, **rhythm: float) -> Collection:
-    """Rank 0 works while the others wait; its log counts steps up to `silence_s` before, dated `lag_s` after its last line."""
+def collected(
+    silence_s: float, *, worker: int = WORKER, others: Place = ALL_REDUCE, lag_s: float = 0.0, **rhythm: float
+) -> Collection:
+    """One rank works while the others wait; a log counts steps up to `silence_s` before, dated `lag_s` after its last line."""
     found = Collection(4, START_NS + 3600 * SECOND)
     for rank in range(4):
         found.rank(rank)
-        found.samples(rank, state="R" if rank == 0 else "S")
-        found.stacks(rank, *[others if rank else BUSY] * 3)
+        found.samples(rank, state="R" if rank == worker else "S")
+        found.stacks(rank, *[BUSY if rank == worker else others] * 3)
     last_ns = found.at_ns - int(silence_s * SECOND)
     text = lines(int(rhythm.get("count", 8)), rhythm.get("every_s", 0.7), last_ns, int(rhythm.get("pad", 0)))
     found.log(0, *text, written_ns=last_ns + int(lag_s * SECOND))
@@ -43,7 +45,7 @@ def named(verdict: Verdict) -> set[int]:
 
 def test_who_works_while_the_log_is_silent_is_named(tmp_path: Path) -> None:
     verdict = verdict_of(collected(32.0).write(tmp_path))
-    assert (verdict.outcome, named(verdict)) == ("hang", {0})
+    assert (verdict.outcome, named(verdict)) == ("hang", {WORKER})
     statements = [item.statement for item in verdict.suspects[0].evidence]
     assert "no log was written to for 32.0 s; ranks/0/logs/train.log counts steps with recurring gaps of 0.7 s" in statements
 
@@ -69,6 +71,8 @@ def test_another_log_that_goes_on_shows_motion(tmp_path: Path) -> None:
     assert named(verdict_of(found.write(tmp_path))) == set()
 
 
-@pytest.mark.parametrize(("silence_s", "ranks"), [(60.0, set()), (400.0, {0})])
-def test_work_for_all_at_a_barrier_takes_minutes(tmp_path: Path, silence_s: float, ranks: set[int]) -> None:
-    assert named(verdict_of(collected(silence_s, others=BARRIER).write(tmp_path))) == ranks
+@pytest.mark.parametrize(("worker", "others"), [(WORKER, BARRIER), (0, ALL_REDUCE)], ids=["at a barrier", "first rank"])
+@pytest.mark.parametrize(("silence_s", "is_named"), [(60.0, False), (400.0, True)])
+def test_work_for_all_takes_minutes(tmp_path: Path, worker: int, others: Place, silence_s: float, is_named: bool) -> None:
+    verdict = verdict_of(collected(silence_s, worker=worker, others=others).write(tmp_path))
+    assert named(verdict) == ({worker} if is_named else set())
