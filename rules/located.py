@@ -169,10 +169,12 @@ def _of_message(suspect: Suspect, rank: int, places: CallPlaces) -> CallPlace | 
     """The pass of a message by the record of a rank; by that of its peer, where what was sent could end either pass."""
     if suspect.resource is None or suspect.ranks != (rank,):
         return places.of_message(rank, suspect.ranks)
-    own = places.of_message(rank, suspect.resource.peer_ranks)
+    # Of a NIC that carries nothing the messages of all its peers stop: the first of them is where it did.
+    peers = tuple(peer for peer in suspect.resource.peer_ranks if peer != rank)
+    own = places.of_message(rank, peers)
     if own is not None and own.direction is not None:
         return own
-    theirs = next((found for peer in suspect.resource.peer_ranks if (found := places.of_message(peer, (rank,)))), None)
+    theirs = next((found for peer in peers if (found := places.of_message(peer, (rank,)))), None)
     return own if theirs is None else replace(theirs, stage=places.stage_of(rank))
 
 

@@ -109,11 +109,11 @@ class CallPlaces:
         return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
 
     def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
-        """The place of the first message between a rank and some others that has not ended; None where there is none."""
+        """The place of the first message of a rank, with some others or (none given) anybody, that has not ended; else None."""
         own = self.steps(rank)
         if own is None:
             return None
-        waits = own.record.is_message & ~own.record.done & np.isin(own.record.peer, list(peers))
+        waits = own.record.is_message & ~own.record.done & (np.isin(own.record.peer, list(peers)) | (not peers))
         return self._place(own, int(waits.argmax())) if waits.any() else None
 
     def of_next(self, rank: int) -> CallPlace | None:

@@ -45,13 +45,16 @@ def stopped(direction: str) -> Job:
     return job
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_message_is_of_its_pass_whichever_end_is_named(rank: int, direction: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("direction", "rank", "peer"),
+    [("forward", 0, 1), ("forward", 1, 0), ("forward", 1, 1), ("backward", 0, 1), ("backward", 1, 0), ("backward", 0, 0)],
+)
+def test_a_message_is_of_its_pass_whichever_end_is_named(direction: str, rank: int, peer: int, tmp_path: Path) -> None:
+    """Also where its own NIC is named, as the other end of what a peer sends."""
     stage = StageRef(component=Component.COMMUNICATION, operation="send")
     suspect = Suspect(
         fault=1, ranks=(rank,), members=Members.EACH, hosts=(), granularity=Granularity.RANK,
-        resource=Resource(peer_ranks=(1 - rank,)), anomaly=Anomaly.FAIL_STOP, stage=stage, cause=Cause.UNKNOWN, mechanism=None,
+        resource=Resource(peer_ranks=(peer,)), anomaly=Anomaly.FAIL_STOP, stage=stage, cause=Cause.UNKNOWN, mechanism=None,
         impact=None, since=None, confidence=Confidence.SUSPECT, rules=("FX143",), evidence=(), next_steps=(),
     )  # fmt: skip
     with open_case([loose(stopped(direction), tmp_path)]) as connection:
