@@ -175,6 +175,12 @@ def test_the_stage_of_a_host_is_asked_for_where_its_stack_or_calls_of_one_stage_
     assert truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]["stage"] is stage
 
 
+def test_the_group_of_a_kernel_is_that_of_the_call_behind_it_in_its_own_step() -> None:
+    """Microbatches of another length have other sizes in each step."""
+    made = simulate(changed(DENSE, ["shortest=8"]), [parse("kernel-hang@rank7/forward")], 4, iterations=6, onset=4)
+    assert truth(made, Losses())["faults"][0]["determinable"]["ranks"] == [6, 7]
+
+
 def test_a_process_that_ends_in_a_slow_job_ends_where_this_job_was_by_then() -> None:
     """When it ends is drawn in a run without faults."""
     before, killed = parse("gpu-throttled@rank3:150+before"), parse("process-killed@rank3")
