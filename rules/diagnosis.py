@@ -266,7 +266,9 @@ def _victims(graph: WaitGraph, suspects: tuple[Suspect, ...], findings: Iterable
             camps.setdefault(whom, []).append(rank)
     for wait in graph.waits:
         culprits = () if wait.missing else _mismatched(wait, suspects)
-        camps.setdefault(culprits, []).extend(set(wait.waiting) - named)
+        camps.setdefault(culprits, []).extend(
+            rank for rank in wait.waiting if rank not in named and not graph.waits_for.get(rank)
+        )
     camps.pop((), None)
     found = [Victims(tuple(sorted(set(ranks))), whom) for whom, ranks in camps.items() if ranks]
     return tuple(sorted(found, key=lambda victims: victims.ranks))
