@@ -23,7 +23,7 @@ _PARTS_OF_PASSES = 3
 def first_begin(record: Record, begins: Ints) -> Ints:
     """The begins of steps, with that of the first step of the job where its record is complete and shows one end at most."""
     later = _second_begin(record, begins - 1)
-    parts = len(later) > 0 or (len(begins) > 1 and _are_parts(record, begins))
+    parts = len(later) > 0 or (len(begins) > 1 and are_parts(record, begins))
     if record.is_marked or not len(record) or record.call_order.min() > 0 or (len(begins) > 1 and not parts):
         return begins
     messages = _behind_setup(record, np.flatnonzero(record.is_message))
@@ -62,7 +62,7 @@ def _drained(record: Record, messages: Ints) -> Ints:
     return messages[:0] if in_turn else np.asarray(opening[ends] + 1, np.int64)
 
 
-def _are_parts(record: Record, begins: Ints) -> bool:
+def are_parts(record: Record, begins: Ints) -> bool:
     """Whether what seems to end steps is part of one: in a small group, with no message between or made by passes.
 
     Layers reduce what their rank sends on, in whatever group. Where each has a call of a larger group, they are steps.

@@ -9,8 +9,9 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.model import StageName
+from forensics.rules.reductions.pipeline.emptied import emptied_begins
 from forensics.rules.reductions.pipeline.end_stages import PassCalls, end_directions, is_open, pass_calls
-from forensics.rules.reductions.pipeline.first_step import first_begin, opening_passes
+from forensics.rules.reductions.pipeline.first_step import are_parts, first_begin, opening_passes
 from forensics.rules.reductions.pipeline.passes import (
     BACKWARD,
     FORWARD,
@@ -57,6 +58,8 @@ class OwnSteps:
 def steps_of(record: Record, paths: Mapping[int, int]) -> OwnSteps:
     """What the calls of a rank tell; `paths` are the directions of call paths."""
     begins = first_begin(record, step_begins(record))
+    if not len(begins) or (record.call_order.min() > 0 and are_parts(record, begins)):
+        begins = emptied_begins(record)
     usual = usual_step(record, begins)
     begins = _behind_barriers(record, begins, usual)
     is_alone = usual is None and len(begins) == 1
