@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from forensics.model import Anomaly, Cause, Component, Evidence, StageName, StageRef, Suspect
+from forensics.model import Anomaly, Cause, Component, Evidence, Granularity, StageName, StageRef, Suspect
 from forensics.model import Members as Each
 from forensics.rules.arbitration import Judgement
 from forensics.rules.core_evidence import core_evidence
@@ -167,10 +167,10 @@ def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) 
 
 def _of_message(suspect: Suspect, rank: int, places: CallPlaces) -> CallPlace | None:
     """The pass of a message by the record of a rank; by that of its peer, where what was sent could end either pass."""
-    if suspect.resource is None or suspect.ranks != (rank,):
+    if suspect.resource is None or (suspect.granularity is not Granularity.NIC and suspect.ranks != (rank,)):
         return places.of_message(rank, suspect.ranks)
     # Of a NIC that carries nothing the messages of all its peers stop: the first of them is where it did.
-    peers = tuple(peer for peer in suspect.resource.peer_ranks if peer != rank)
+    peers = tuple(peer for peer in suspect.resource.peer_ranks if peer not in suspect.ranks)
     own = places.of_message(rank, peers)
     if own is not None and own.direction is not None:
         return own
