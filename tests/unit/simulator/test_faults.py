@@ -166,6 +166,8 @@ def test_sources_decide_what_a_verdict_has_to_say(fault: str, sources: set[str],
         ("dataloader-stall@rank3", {"recorder"}, False),
         ("dataloader-stall@rank3", {"recorder", "stacks"}, True),
         ("process-killed@rank3", {"recorder", "stacks"}, False),
+        ("host-hang@rank3/forward", {"recorder"}, True),
+        ("host-hang@rank3/forward", {"logs"}, False),
         ("kernel-hang@rank3", {"recorder"}, True),
     ],
 )
@@ -173,6 +175,14 @@ def test_the_stage_of_a_host_is_asked_for_where_its_stack_or_calls_of_one_stage_
     fault: str, sources: set[str], stage: bool
 ) -> None:
     assert truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]["stage"] is stage
+
+
+def test_of_what_a_rank_does_not_send_to_one_other_the_link_is_known() -> None:
+    """To the sender it looks as if no credit came, which its receiver gave."""
+    made = case("transmission-hang@rank2/backward")
+    found = truth(made, Losses(sources=frozenset({"shim"})))["faults"][0]["determinable"]
+    assert (found["granularity"], found["members"], len(found["ranks"])) == ("link", "one_of", 2)
+    assert set(made.injections[0].ranks) < set(found["ranks"])
 
 
 def test_the_group_of_a_kernel_is_that_of_the_call_behind_it_in_its_own_step() -> None:
