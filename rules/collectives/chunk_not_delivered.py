@@ -17,6 +17,7 @@ from forensics.model import (
     Resource,
 )
 from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.hardware.ports_down import PortsDown, recorded_by_port
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
 from forensics.rules.reductions.network.flow_ends import NETWORK, Flow, FlowState
@@ -39,6 +40,13 @@ _SHOWN = 2
 
 
 def _evaluate(
+    roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, users: NicUsers, ports: FailedPorts, down: PortsDown
+) -> Iterator[Finding]:
+    for finding in _findings(roster, faulty, queue_pairs, users, ports):
+        yield recorded_by_port(finding, down)
+
+
+def _findings(
     roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, users: NicUsers, ports: FailedPorts
 ) -> Iterator[Finding]:
     """Ranks that have a NIC together are one end of a link where flows of each stand still."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple, NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import Evidence
+from forensics.model import Belief, Evidence, Finding, Members
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 
@@ -38,3 +39,11 @@ def ports_down(connection: DuckDBPyConnection, users: NicUsers) -> PortsDown:
         for rank in users.by_nic.get((host, nic), ()):
             found[rank] = DownNic(nic, Evidence(f"the port of {nic} on {host}, which rank {rank} uses, reads {state}", path))
     return PortsDown(found)
+
+
+def recorded_by_port(finding: Finding, down: PortsDown) -> Finding:
+    """A finding about the NIC of its ranks whose port reads as down: a record of the fault, however short waits are so far."""
+    if finding.members is not Members.EACH or not finding.ranks or not all(rank in down for rank in finding.ranks):
+        return finding
+    port = down[finding.ranks[0]].evidence
+    return replace(finding, belief=Belief.DIRECT_RECORD, evidence=(*finding.evidence, port))

@@ -9,9 +9,13 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
-from forensics.model import Cause, Confidence, Granularity, Members, Suspect
+from forensics.model import Belief, Cause, Confidence, Evidence, Granularity, Members, Suspect
+from forensics.rules.collectives import chunk_not_delivered
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.hardware.ports_down import DownNic, PortsDown
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
 LINE = "NET/IB : mlx5_0:1 Got async event : port error"
@@ -47,6 +51,19 @@ def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenari
         assert (one.ranks, one.members, one.granularity) == ((rank,), Members.EACH, Granularity.NIC)
         assert one.mechanism is not None and one.mechanism.side == "local"
         assert one.confidence in (Confidence.CONFIRMED, Confidence.LIKELY)
+
+
+@pytest.mark.parametrize(
+    ("read", "belief"), [({0}, Belief.DIRECT_RECORD), ({2}, Belief.BEHIND_AND_BUSY), (set(), Belief.BEHIND_AND_BUSY)]
+)
+def test_a_port_that_reads_as_down_is_a_record_of_the_fault(read: set[int], belief: Belief) -> None:
+    """However short the waits are so far: it lifts a finding about its own NIC, and no other."""
+    given: dict[object, object] = {
+        FailedPorts: FailedPorts({0: LINE}),
+        PortsDown: PortsDown({rank: DownNic("mlx5_0", Evidence("its port reads DOWN", "counters")) for rank in read}),
+    }
+    (found,) = run(supply_of(recorded("chunk-not-delivered"), instead=given), [chunk_not_delivered.RULE], {})[0]
+    assert found.ranks == (0,) and (found.belief is Belief.DIRECT_RECORD) == (read == {0})
 
 
 @pytest.mark.first(1)
