@@ -59,7 +59,7 @@ def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hard
         cause=Cause.NETWORK_CONGESTION,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.SUSPECT if all(nic.quiet is not None for nic in shared) else Confidence.LIKELY,
         evidence=(*map(_evidence, ordered[:_SHOWN]), *_in_all(ordered), *marks[:_SHOWN]),
         granularity=Granularity.NIC,
         anomaly=Anomaly.FAIL_SLOW,
@@ -74,6 +74,13 @@ def _finding(ranks: tuple[int, ...], shared: Sequence[SharedNic], hardware: Hard
 
 
 def _evidence(nic: SharedNic) -> Evidence:
+    if nic.use and nic.quiet is not None:
+        return Evidence(
+            f"port of NIC {nic.nic} of {nic.host} sends {nic.sent / 1e9:.1f} of {nic.line_rate / 1e9:.1f} GB/s over "
+            f"{nic.seconds:.1f} s, ports of a host in its rings {nic.quiet / 1e9:.1f} GB/s at most; collectives of "
+            f"{ranks_text(nic.ranks)} move {nic.use.rate / 1e9:.1f} GB/s on each NIC, {100 * nic.use.busy:.0f} % of the time",
+            nic.source,
+        )
     get = "too few samples are left to show what these get"
     if nic.use:
         get = f"which get {nic.use.rate / 1e9:.1f} GB/s while they have work, {100 * nic.use.busy:.0f} % of the time"

@@ -44,7 +44,7 @@ WITH timed AS (
     FROM (SELECT * FROM ordered_call WHERE {_OF_RECORDERS}) o {joined_group_times("o", _OF_RECORDERS)}
 ), calls_alone AS (
     SELECT rank, communicator, kind, coalesce(input_sizes, output_sizes, CAST(count AS VARCHAR), '') AS sizes,
-           coalesce(is_p2p, false) AS is_message, peer, sequence, duration_ns, enqueued_ns, source_id, locator,
+           coalesce(is_p2p, false) AS is_message, peer, sequence, bytes, duration_ns, enqueued_ns, source_id, locator,
            percent_rank() OVER (PARTITION BY rank, communicator, kind, sizes, peer ORDER BY call_order) AS part
     FROM timed WHERE NOT closes AND call_size = 1 AND duration_ns IS NOT NULL AND enqueued_ns IS NOT NULL AND state = 'done'
 ), series AS (
@@ -62,12 +62,12 @@ WITH timed AS (
 _MESSAGES = f"""{_CALLS}, ends AS (
     SELECT n.communicator, n.sizes, n.kind = 'send' AS is_send, n.rank, p.rank AS peer, count(*) AS calls,
            quantile_cont(n.duration_ns, 0.25) AS took, max(n.enqueued_ns) - min(n.enqueued_ns) AS span,
-           arg_max(n.source_id, n.locator) AS source_id, max(n.locator) AS locator
+           any_value(n.bytes) AS bytes, arg_max(n.source_id, n.locator) AS source_id, max(n.locator) AS locator
     FROM newer n JOIN members p ON p.communicator = n.communicator AND p.position = n.peer
     WHERE n.is_message AND n.kind IN ('send', 'recv') GROUP BY ALL
 )
 SELECT s.communicator, 'send', s.sizes, [s.rank, r.rank], least(s.took, r.took), least(s.calls, r.calls),
-       greatest(s.span, r.span), c.path || '#entry=' || s.locator
+       greatest(s.span, r.span), s.bytes, c.path || '#entry=' || s.locator
 FROM ends s JOIN ends r ON r.communicator = s.communicator AND r.sizes = s.sizes AND r.rank = s.peer AND r.peer = s.rank
 JOIN sources c ON c.source_id = s.source_id WHERE s.is_send AND NOT r.is_send ORDER BY ALL
 """
@@ -75,17 +75,18 @@ _COLLECTIVES = f"""{_CALLS}, size AS (
     SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
 ), calls AS (
     SELECT n.communicator, n.kind, n.sizes, n.sequence, any_value(z.ranks) AS ranks, min(n.duration_ns) AS took,
-           max(n.enqueued_ns) AS enqueued_ns, arg_min(n.source_id, n.rank) AS source_id, arg_min(n.locator, n.rank) AS locator
+           any_value(n.bytes) AS bytes, max(n.enqueued_ns) AS enqueued_ns, arg_min(n.source_id, n.rank) AS source_id,
+           arg_min(n.locator, n.rank) AS locator
     FROM newer n JOIN size z USING (communicator)
     WHERE NOT n.is_message AND ltrim(n.kind, '_') IN {JOINT} AND n.sequence IS NOT NULL
     GROUP BY n.communicator, n.kind, n.sizes, n.sequence HAVING count(DISTINCT n.rank) = any_value(z.members)
 ), paces AS (
     SELECT communicator, kind, sizes, any_value(ranks) AS ranks, median(took) AS took, count(*) AS calls,
-           max(enqueued_ns) - min(enqueued_ns) AS span, arg_max(source_id, sequence) AS source_id,
+           max(enqueued_ns) - min(enqueued_ns) AS span, any_value(bytes) AS bytes, arg_max(source_id, sequence) AS source_id,
            arg_max(locator, sequence) AS locator
     FROM calls GROUP BY communicator, kind, sizes
 )
-SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, c.path || '#entry=' || p.locator
+SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, p.bytes, c.path || '#entry=' || p.locator
 FROM paces p JOIN sources c USING (source_id) WHERE len(p.ranks) > 1 ORDER BY ALL
 """
 
@@ -95,7 +96,8 @@ class CallPace:
     """Calls of one kind and size of one communicator: each takes `took_ns` once all of `ranks` are there, `usual_ns` elsewhere.
 
     Of a message `ranks` are sender and receiver, and who may send it on. `share` is the part of the time that `calls` of them
-    lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual. They cross `hosts`.
+    lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual. They cross `hosts`,
+    `bytes` is what each member gives, 0 not known.
     """
 
     communicator: str
@@ -108,6 +110,7 @@ class CallPace:
     usual_ns: float = 0.0
     others: int = 0
     hosts: int = 1
+    bytes: int = 0
 
     @property
     def factor(self) -> float:
@@ -142,12 +145,20 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     for query, kinds in ((_MESSAGES, ("send", "recv")), (_COLLECTIVES, ())) if has_durations(connection) else ():
         rows = rows_of(connection, "operations", query, kinds=kinds)
-        for communicator, kind, sizes, ranks, took, calls, span, source in rows:
+        for communicator, kind, sizes, ranks, took, calls, span, size, source in rows:
             places = _spread(ranks, roster)
             if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
                 beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if query is _MESSAGES else ()
                 pace = CallPace(
-                    communicator, kind, (*ranks, *beside), float(took), int(calls), float(span), source, hosts=len(places)
+                    communicator,
+                    kind,
+                    (*ranks, *beside),
+                    float(took),
+                    int(calls),
+                    float(span),
+                    source,
+                    hosts=len(places),
+                    bytes=int(size or 0),
                 )
                 alike[kind, sizes, places].append(pace)
     return CallPaces(tuple(each for paces in alike.values() for each in _compared(paces)))

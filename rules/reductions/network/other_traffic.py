@@ -7,6 +7,7 @@ where the ranks and the others together fill it: then the line has no more for t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -18,6 +19,7 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.hardware.state import Port, ports_read_twice
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.network.recorded_uses import RecordedUses
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.steps.times import StepTimes
 
@@ -42,7 +44,8 @@ _FASTER = 1.33
 class SharedNic:
     """A NIC of `ranks` whose line others share: they send `others` bytes a second at least of `sent`, over `seconds`.
 
-    `use` is what the ranks send; None where too few samples of theirs are left.
+    `use` is what the ranks send; None where too few samples of theirs are left. `quiet` is what ports of a host with rings to
+    this one send at most, where `use` is by recorders alone.
     """
 
     host: str
@@ -54,6 +57,7 @@ class SharedNic:
     seconds: float
     source: str
     use: LineUse | None = None
+    quiet: float | None = None
 
     @property
     def lost(self) -> float:
@@ -74,7 +78,7 @@ def ports_of_hosts(connection: DuckDBPyConnection) -> PortsReadTwice:
 
 
 @reduction
-def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: StepTimes) -> SharedNics:
+def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: StepTimes, recorded: RecordedUses) -> SharedNics:
     """Hold what each port sent against what its ranks may have sent in that time."""
     read = {(port.host, port.nic): port for port in ports if port.seconds}
     known = {(use.host, use.nic): use for use in uses if use.part is not None and (use.host, use.nic) in read}
@@ -86,7 +90,10 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
     shared += _as_full(
         shared, [port for at, port in sorted(read.items()) if at not in known and at in users.by_nic], read, users
     )
-    return SharedNics(tuple(shared) if _explains(shared, uses) else ())
+    logged = {use.host for use in uses}
+    left = [use for use in recorded if use.host not in logged]
+    shared += _beside_quiet(left, read)
+    return SharedNics(tuple(shared) if _explains(shared, [*uses, *left]) else ())
 
 
 def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
@@ -114,6 +121,30 @@ def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[
             del left[each]
         reached += ring
     return list(left.values())
+
+
+def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[tuple[str, str], Port]) -> list[SharedNic]:
+    """NICs of hosts that send over all of them while all ports of a host in their rings are quiet: that is not the job's.
+
+    One NIC alone may be for storage, and no rank has it.
+    """
+    most: dict[str, float] = defaultdict(float)
+    for (host, _), port in read.items():
+        most[host] = max(most[host], _sent(port))
+    found = {(use.host, use.nic): _full_at_rest(use, read.get((use.host, use.nic)), most) for use in recorded}
+    open_ = {host for (host, _), nic in found.items() if nic is None}
+    return [nic for nic in found.values() if nic is not None and nic.host not in open_]
+
+
+def _full_at_rest(use: LineUse, port: Port | None, most: Mapping[str, float]) -> SharedNic | None:
+    """A NIC whose line is full with what others send and what calls of the ranks get, neither less nor more."""
+    line, quiet = use.line_rate or 0.0, min((most[peer] for peer in use.peers if peer in most), default=None)
+    if port is None or quiet is None:
+        return None
+    others = _sent(port) - quiet
+    if others < _LEAST_OF_OTHERS * line or not _FULL * line <= use.rate + others <= _MOST_OF_LINE * line:
+        return None
+    return SharedNic(use.host, use.nic, use.ranks, line, others, _sent(port), port.seconds, port.source, use, quiet)
 
 
 def _as_full(

@@ -12,6 +12,7 @@ from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.hardware.state import Port
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
 from forensics.rules.reductions.network.other_traffic import PortsReadTwice, SharedNics, shared_nics
+from forensics.rules.reductions.network.recorded_uses import RecordedUses
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.slow import line_shared, network_slow, proxy_paused
@@ -34,7 +35,7 @@ def ports(sent_gb: Sequence[float]) -> PortsReadTwice:
 def shared(
     sent_gb: Sequence[float], uses: Sequence[LineUse] = RING, steps: StepTimes = SECOND, users: NicUsers = NOBODY
 ) -> list[str]:
-    return [nic.host for nic in shared_nics(LineUses(tuple(uses)), ports(sent_gb), users, steps)]
+    return [nic.host for nic in shared_nics(LineUses(tuple(uses)), ports(sent_gb), users, steps, RecordedUses(()))]
 
 
 def test_what_fills_the_line_beside_the_ranks_is_of_others() -> None:
@@ -67,9 +68,9 @@ def test_a_nic_whose_ranks_seem_to_get_more_is_shared_beside_one_of_its_host() -
     beside = [replace(use, nic="k", rate=19 * GB, busy_most=0.15) for use in RING]
     sent = (3, 18, 3, 18)
     read = (*ports(sent), *(replace(port, nic="k") for port in ports(sent)))
-    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), NOBODY, SECOND)
+    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), NOBODY, SECOND, RecordedUses(()))
     assert [(nic.host, nic.nic) for nic in found] == [("n1", "m"), ("n3", "m"), ("n1", "k"), ("n3", "k")]
-    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), NOBODY, SECOND)
+    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), NOBODY, SECOND, RecordedUses(()))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,28 @@ def test_a_ring_sends_as_much_over_each_of_its_nics(beside: float, named: list[s
     ring = [replace(use, reached=frozenset([(f"n{(at + 1) % 4}", "m")])) for at, use in enumerate(RING)]
     full = replace(ring[0], rate=18 * GB, busy_most=1.0)
     assert shared([beside, 18, 3, 18], [full, *ring[1:]]) == named
+
+
+@pytest.mark.parametrize(
+    ("sent", "rate", "named"),
+    [
+        ([0, 17, 0, 17], 7, ["n1", "n3"]),
+        ([16, 17, 16, 17], 7, []),
+        ([0, 17, 0, 17], 20, []),
+        ([0, 4, 0, 4], 20, []),
+        ([0, 10, 0, 10], 7, []),
+    ],
+    ids=["beside quiet ones", "the ring sends as much", "ranks get more than that leaves", "little", "the line is not full"],
+)
+def test_what_recorders_tell_of_ranks_fits_what_ports_send_while_the_job_rests(
+    sent: list[float], rate: float, named: list[str]
+) -> None:
+    """No work requests are left. Replicas are on n0 and n1, and on n2 and n3."""
+    calls = [replace(use, rate=rate * GB, peers=(f"n{at ^ 1}",)) for at, use in enumerate(RING)]
+    found = shared_nics(LineUses(()), ports(sent), NOBODY, SECOND, RecordedUses(tuple(calls)))
+    assert [nic.host for nic in found] == named
+    storage = tuple(replace(use, nic="unused") for use in calls)
+    assert not shared_nics(LineUses(()), ports(sent), NOBODY, SECOND, RecordedUses((*calls, *storage)))
 
 
 def test_a_counter_of_another_unit_tells_nothing() -> None:
