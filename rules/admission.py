@@ -26,14 +26,11 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.settled import Settled
-from forensics.rules.reductions.waits.unrecorded import collective_of
 
 LARGEST_NODE = 8
 """GPUs of the largest node in use: those of one node somebody can look at one by one."""
 
 _LONG_STAGES = frozenset({StageName.CHECKPOINT, StageName.EVAL})
-# Where ranks meet behind what one of them does for all; amid a step they reduce, gather and exchange.
-_BETWEEN_PHASES = frozenset({"barrier", "broadcast", "scatter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,7 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
     takes_minutes = finding.stage.name in _LONG_STAGES or any(_takes_minutes(progress, finding, rank) for rank in seen)
-    takes_minutes = takes_minutes or _between_phases(progress, finding) or _is_first(progress, finding)
+    takes_minutes = takes_minutes or _by_stacks_alone(progress, finding) or _is_first(progress, finding)
     least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None
@@ -214,11 +211,9 @@ def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:
     return prepares or facts.fed or writes(facts) or wakes_often(facts, found)
 
 
-def _between_phases(progress: Progress, finding: Finding) -> bool:
-    """Whether stacks alone show the waits, all in calls at which ranks meet behind what one of them does for all."""
-    waits = tied(finding, progress.graph)
-    calls = {collective_of(progress.stacks[rank]) for wait in waits for rank in wait.waiting if rank in progress.stacks}
-    return all(not wait.communicator for wait in waits) and calls <= _BETWEEN_PHASES
+def _by_stacks_alone(progress: Progress, finding: Finding) -> bool:
+    """Whether no call was recorded of the waits: whether one stands amid steps or behind what is due once, nothing shows."""
+    return not any(wait.communicator for wait in tied(finding, progress.graph))
 
 
 def _begins(progress: Progress, finding: Finding, rank: int) -> bool:

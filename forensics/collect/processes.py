@@ -134,6 +134,10 @@ class ProcFs:
                     addresses, _, _, _, inode = line[:start].split()[:5]
                     yield MappedFile(path, int(inode), _text(addresses))
 
+    def locks(self) -> list[str]:
+        """Rows of the locks of files that this host knows, each with those that wait for it below."""
+        return _text(_read(self.root / "locks", 16 << 20)).splitlines()
+
     def unix_listeners(self, pid: int) -> dict[int, str]:
         """Inode and bound path of the listening file-system UNIX sockets in the network namespace of a process."""
         sockets = self.unix_sockets(pid)

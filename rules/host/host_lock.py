@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from forensics.model import Cause, Evidence, Finding, WaitKind
+from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageName, WaitKind
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.host.background import HelpedStalls, thread_statement
 from forensics.rules.reductions.host.stalls import Stall, StallFindings
 from forensics.rules.reductions.host.work import LOCKS, HostSigns, HostWork
+from forensics.rules.reductions.ranks.file_locks import FileLocks
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.other_threads import may_hold
-from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, activity_of
+from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _MOST_THREADS = 3
 
 
 def _evaluate(
-    roster: Roster, stacks: StacksByRank, helped_stalls: HelpedStalls, stalled: StallFindings, signs: HostSigns
+    roster: Roster,
+    stacks: StacksByRank,
+    helped_stalls: HelpedStalls,
+    stalled: StallFindings,
+    signs: HostSigns,
+    locks: FileLocks,
+    text: EvidenceText,
 ) -> Iterator[Finding]:
+    for owner, waiting in locks.items():
+        yield _held(owner, waiting, stacks, text)
     for helped in helped_stalls:
         if signs.work(helped.stall) is HostWork.LOCK:
             yield _finding(roster, stacks, stalled, helped.stall)
+
+
+def _held(owner: int, waiting: Mapping[int, str], stacks: StacksByRank, text: EvidenceText) -> Finding:
+    """The rank whose process holds the lock that others wait for, whatever it does meanwhile."""
+    ranks, files = ranks_text(waiting), ", ".join(sorted({*waiting.values()}))
+    verb = "waits" if len(waiting) == 1 else "wait"
+    found, source = activity_of(stacks, owner), text.roster.rank(min(waiting)).process_source
+    return Finding(
+        ranks=(owner,),
+        cause=Cause.HOST_STALL,
+        stage=text.stage_ref(owner, found.stage if found else StageName.UNKNOWN, found),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.LIKELY,
+        evidence=(
+            Evidence(f"a process of rank {owner} holds the lock of {files}, for which {ranks} {verb}", source),
+            *(each for rank in (owner, *sorted(waiting)[:_MOST_THREADS]) for each in text.stack(rank)),
+        ),
+        next_steps=(f"see where rank {owner} takes the lock of {files}, and why it keeps it",),
+    )
 
 
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:

@@ -15,28 +15,31 @@ from forensics.collect.processes import ProcFs
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Numbers of the calls that wait on one descriptor, on what an epoll watches, on a set, or on a list."""
+    """Numbers of the calls that wait on one descriptor (for its `lock`), on what an epoll watches, on a set, on a list."""
 
     on_one: frozenset[int]
     epoll: frozenset[int]
     select: frozenset[int]
     poll: frozenset[int]
+    lock: frozenset[int]
 
 
 # read, write, pread64, readv, writev, accept, sendto, recvfrom, sendmsg, recvmsg, fcntl, flock, fsync, fdatasync, accept4;
-# epoll_wait, epoll_pwait, epoll_pwait2; select, pselect6; poll, ppoll.
+# epoll_wait, epoll_pwait, epoll_pwait2; select, pselect6; poll, ppoll; fcntl, flock.
 _BY_MACHINE = {
     "x86_64": _Calls(
         frozenset({0, 1, 17, 19, 20, 43, 44, 45, 46, 47, 72, 73, 74, 75, 288}),
         frozenset({232, 281, 441}),
         frozenset({23, 270}),
         frozenset({7, 271}),
+        frozenset({72, 73}),
     ),
     "aarch64": _Calls(
         frozenset({63, 64, 67, 65, 66, 202, 206, 207, 211, 212, 25, 32, 82, 83, 242}),
         frozenset({22, 441}),
         frozenset({72}),
         frozenset({73}),
+        frozenset({25, 32}),
     ),
 }
 _WATCHED = re.compile(r"^tfd:\s*(\d+)", re.MULTILINE)
@@ -49,7 +52,8 @@ _POLLED = struct.Struct("=ihh")
 def waited_files(procfs: ProcFs, pid: int, machine: str, syscall: str | None) -> list[str] | None:
     """Files that a thread in this line of `/proc/PID/syscall` waits on, each `FD -> FILE`; None where that is not known.
 
-    A socket is named by its protocol, and by whom it is connected to or where it listens. Raises OSError and ValueError.
+    A socket is named by its protocol, and by whom it is connected to or where it listens; behind a file that another process
+    has locked stands ` locked by pid N`. Raises OSError and ValueError.
     """
     calls, words = _BY_MACHINE.get(machine), (syscall or "").split()
     if calls is None or len(words) < 2 or not words[0].isdecimal():
@@ -64,8 +68,22 @@ def waited_files(procfs: ProcFs, pid: int, machine: str, syscall: str | None) ->
     else:
         return None
     files = {fd: procfs.link(pid, f"fd/{fd}") for fd in waited}
+    locked = _locked(procfs, pid) if number in calls.lock else ""
     sockets = _sockets(procfs, pid) if any(_SOCKET.fullmatch(file) for file in files.values()) else {}
-    return [f"{fd} -> {_SOCKET.sub(lambda found: sockets.get(int(found[1]), found[0]), file)}" for fd, file in files.items()]
+    return [
+        f"{fd} -> {_SOCKET.sub(lambda found: sockets.get(int(found[1]), found[0]), file)}{locked}" for fd, file in files.items()
+    ]
+
+
+def _locked(procfs: ProcFs, pid: int) -> str:
+    """Who holds the lock that a process waits for: it stands in a row of its own below that of the holder (fs/locks.c)."""
+    holder = 0
+    for row in (line.split() for line in procfs.locks()):
+        if row[1] != "->":
+            holder = int(row[4])
+        elif int(row[5]) == pid and holder > 0:
+            return f" locked by pid {holder}"
+    return ""
 
 
 def _polled(procfs: ProcFs, pid: int, address: int, count: int) -> list[int]:

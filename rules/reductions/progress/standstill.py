@@ -232,5 +232,5 @@ def _between_samples(wait: Wait, ranks: Roster, samples: Mapping[int, Stacks], p
 def _stayed(several: Mapping[int, Stacks], ranks: Roster, paces: WaitPaces) -> Iterator[int]:
     for rank, found in several.items():
         asleep = paces[rank].pace is Pace.STILL if rank in paces else not ranks.rank(rank).switches
-        if not found.moved and asleep and (found.communicating or found.in_store):
+        if not found.moved and asleep and (found.communicating or found.in_store or found.in_file_lock):
             yield rank

@@ -71,6 +71,11 @@ class Stacks:
         return bool(self.main) and all(sample.activity.wait is WaitKind.STORE for sample in self.main)
 
     @property
+    def in_file_lock(self) -> bool:
+        """Whether every sample found the main thread waiting for the lock of a file."""
+        return bool(self.main) and all(sample.activity.wait is WaitKind.FILE_LOCK for sample in self.main)
+
+    @property
     def waits_now(self) -> bool:
         """Whether the newest sample found the main thread inside a call of communication, or in a rendezvous or store.
 

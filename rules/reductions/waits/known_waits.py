@@ -10,12 +10,13 @@ from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.file_locks import FileLocks
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.remote_calls import AnswerWaits
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, wait_graph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, unrecorded_wait, wait_graph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, waits_by_stack
@@ -26,7 +27,13 @@ _LEAST_RANKS = 4
 
 @reduction
 def known_waits(
-    calls: Calls, placed: Positions, roster: Roster, samples: StacksByRank, messages: MessageWaits, answers: AnswerWaits
+    calls: Calls,
+    placed: Positions,
+    roster: Roster,
+    samples: StacksByRank,
+    messages: MessageWaits,
+    answers: AnswerWaits,
+    locks: FileLocks,
 ) -> WaitGraph:
     """The graph of all waits; what a process that is gone recorded is out of date."""
     ranks, groups = roster.ranks, placed.recorded
@@ -37,7 +44,8 @@ def known_waits(
     between_two = point_to_point_waits(calls.connection, groups, heard, ignore=gone)
     guessed = {group.label: group.members for group in groups if group.confidence == "assumed"}
     recorded = not_whole(joined_by_stack((*collective, *between_two), roster, samples), guessed, samples)
-    found = (*recorded, *waits_by_stack(recorded, roster, samples, gone, messages, answers))
+    for_locks = [unrecorded_wait(dict.fromkeys(waiting), (owner,)) for owner, waiting in sorted(locks.items())]
+    found = (*recorded, *for_locks, *waits_by_stack(recorded, roster, samples, gone, messages, answers))
     reports = reported_waits(placed.reported, roster, samples)
     return wait_graph(explained_waits(found) if calls.logged else found, *reports)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import subprocess
@@ -68,6 +69,15 @@ def test_sockets(wait: str, stated: str) -> None:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
         assert [entry.partition(" -> ")[2] for entry in waited(process) or []] == [stated.format(port)]
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_the_lock_of_a_file_and_who_holds_it(tmp_path: Path, call: str) -> None:
+    with (tmp_path / "cache.lock").open("w") as held:
+        getattr(fcntl, call)(held, fcntl.LOCK_EX)
+        with running(f"import fcntl; fcntl.{call}(open({held.name!r}, 'w'), fcntl.LOCK_EX)") as process:
+            found = waited(process) or []
+    assert [entry.partition(" -> ")[2] for entry in found] == [f"{held.name} locked by pid {os.getpid()}"]
 
 
 @pytest.mark.parametrize("line", [None, "", "running", "-1 0x7ff 0x7ff", "202 0x7f", "9999 0x0", "0"])
