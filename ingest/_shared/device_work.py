@@ -80,6 +80,13 @@ class DeviceWork:
         found[order] = busy
         return list(map(int, found))
 
+    def outside(self, begins: Sequence[int], durations: Sequence[int]) -> DeviceWork:
+        """What the host launched in none of some spans, which do not overlap."""
+        order = np.argsort(np.asarray(begins, dtype=np.int64), kind="stable")
+        first = np.asarray(begins, dtype=np.int64)[order]
+        left = holding(self.launched, first, first + np.asarray(durations, dtype=np.int64)[order]) < 0
+        return DeviceWork(self.launched[left], self.begins[left], self.ends[left])
+
 
 def _unions(groups: Integers, begins: Integers, ends: Integers, count: int) -> Integers:
     """Length of the union of the intervals of each group."""

@@ -18,6 +18,8 @@ from forensics.ingest.interface import Batch, Problem
 
 _ORDER = {stage: place for place, stage in enumerate(STAGES)}
 OPTIMIZER = "Optimizer.step#"
+UNSTAGED = "other"
+"""Stage of what lies in no stage."""
 WRAPPED = "Parallel.forward"
 _MOST_SHARED, _FEWEST_LOOKED_AT = 8, 100_000
 MESSAGE = re.compile("send|recv")
@@ -105,6 +107,8 @@ def batches(marks: Marks) -> Iterator[Batch | Problem]:
         columns["device_ns"] = marks.work.of_spans(columns["begin_ns"], columns["duration_ns"])
     if columns["step"]:
         yield Batch("stage_spans", columns)
+    if marks.work is not None:
+        yield from _unstaged(marks.work.outside(columns["begin_ns"], columns["duration_ns"]), steps)
 
 
 def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple[int, list[_Span]]], int, int]:
@@ -239,6 +243,23 @@ def _step_columns(steps: Sequence[tuple[int, Mark]]) -> dict[str, list[Any]]:
         "end_ns": [mark.end for _, mark in steps],
         "wall_ns": [mark.end - mark.begin for _, mark in steps],
     }
+
+
+def _unstaged(work: DeviceWork, steps: Sequence[tuple[int, Mark]]) -> Iterator[Batch]:
+    """Time of the device by step for what the host launched in no stage, as graphs and passes that nobody annotated are."""
+    marks = sorted(mark for _, mark in steps)
+    apart = all(mark.end <= after.begin for mark, after in itertools.pairwise(marks))
+    begins, walls = [mark.begin for _, mark in steps], [mark.end - mark.begin for _, mark in steps]
+    busy = work.of_spans(begins, walls) if apart else []
+    if any(busy):
+        count = len(steps)
+        yield Batch(
+            "stage_spans",
+            {
+                "step": [number for number, _ in steps], "stage": [UNSTAGED] * count, "begin_ns": begins,
+                "duration_ns": walls, "device_ns": busy, "side_channel": [True] * count,
+            },
+        )  # fmt: skip
 
 
 def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, int]) -> dict[str, list[Any]]:

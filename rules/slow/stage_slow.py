@@ -125,7 +125,8 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
     name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
     launched = is_of_device(judged, culprit)
     on_device = culprit.device or (culprit.stage == judged.attribution.sync and launched)
-    component = Component.HOST if culprit.stage in _ON_HOST else Component.COMPUTE if on_device else Component.UNKNOWN
+    of_host = culprit.stage in _ON_HOST and not culprit.device
+    component = Component.HOST if of_host else Component.COMPUTE if on_device else Component.UNKNOWN
     return Finding(
         ranks=culprit.ranks,
         cause=_cause(groups, judged, culprit, least, launched),
@@ -150,7 +151,7 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     matrix, accounted = judged.matrix, judged.attribution.accounted
     if culprit.stage == EVERYWHERE or (accounted is not None and accounted < least):
         return Cause.UNKNOWN
-    if culprit.stage not in _COMPUTES:
+    if culprit.stage not in _COMPUTES and not culprit.device:
         return CAUSE_OF_STAGE.get(culprit.stage, Cause.HOST_STALL)
     on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in groups)
     if culprit.device or not on_device:

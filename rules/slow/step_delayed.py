@@ -33,6 +33,7 @@ from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, 
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
+from forensics.rules.reductions.pipeline.turns import of_either
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -89,7 +90,7 @@ def _evaluate(
 def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
     """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
     first = first_ranks(roster.hosts)
-    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(_held(each, blamed, first)) > _long(delays)]
+    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(_held(each, blamed, first)) > delays.long]
     sure = [each for each in found if all(_is_root(delays, delay, roster, thresholds) for delay in each)]
     hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
     sizes = Counter(roster.host_of(rank) for rank in delays.ranks)
@@ -135,6 +136,7 @@ def _finding(
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
+    place = of_either(places, worst, place)
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
@@ -157,12 +159,8 @@ def _finding(
     )
 
 
-def _long(delays: Delays) -> int:
-    return len({delay.step for delay in delays.found}) + delays.unexplained
-
-
 def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: CallPlace) -> Confidence:
-    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < _long(delays)
+    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < delays.long
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 

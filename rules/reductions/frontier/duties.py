@@ -48,7 +48,7 @@ def duty_of(culprit: Culprit, first: Collection[int], most_share: float, *, unst
     in some steps only, however far apart, and several ranks may have a part of it that others have not: one replica saves for
     all, and hosts write to disks of their own. `unstaged`: the passes are in what no stage holds.
     """
-    if culprit.onset is not None or culprit.device:
+    if culprit.onset is not None or (culprit.device and culprit.stage not in _OF_FIRST):
         return None
     if not culprit.ranks:
         # Lengths of sequences, experts and clocks differ: of many ranks each pass is long on some other one.

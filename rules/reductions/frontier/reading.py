@@ -73,7 +73,8 @@ _SIDES = f"""
 SELECT p.rank, p.step, p.stage, coalesce(p.substage, '') = '{ARRIVED}' AS arrived,
     sum(p.duration_ns) AS duration, sum(p.device_ns) AS device, bool_or(p.device_ready IS NOT NULL) AS asked
 FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
-WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.substage = '{ARRIVED}') GROUP BY ALL ORDER BY ALL
+WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.device_ns IS NOT NULL OR p.substage = '{ARRIVED}')
+GROUP BY ALL ORDER BY ALL
 """
 
 

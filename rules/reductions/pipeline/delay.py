@@ -73,3 +73,8 @@ class Delays:
 
     def __bool__(self) -> bool:
         return self.steps > 0
+
+    @property
+    def long(self) -> int:
+        """How many steps were long, whoever held them up."""
+        return len({delay.step for delay in self.found}) + self.unexplained

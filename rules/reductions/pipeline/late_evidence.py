@@ -39,9 +39,9 @@ def _within(late: Lateness) -> Evidence:
 def usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:
     """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
 
-    Of its samples, the share in this stage beyond that of the other members is what the stage takes of the time.
+    Of its samples, the share in this stage beyond that of the others is what it takes of the time; of a late device, nothing.
     """
-    found = stacks.get(late.rank)
+    found = None if late.on_device else stacks.get(late.rank)
     outside = [s.activity for s in found.main if not s.activity.communicating] if found else []
     seen = [activity.stage for activity in outside]
     stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)

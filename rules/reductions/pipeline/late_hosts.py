@@ -39,15 +39,11 @@ def stands_out(
     alone = not delays.may_have_messages and delays.timed >= ranks and not first_ranks(hosts) & set(found[0].ranks)
     if alone and _is_beyond_chance(delays, found, least_again):
         return True
-    often = len(found) >= least_again and 2 * len(found) > _long(delays)
+    often = len(found) >= least_again and 2 * len(found) > delays.long
     much = max(delay.excess_ns for delay in found) >= least_steps * delays.typical_ns
     # A step in which another rank wanted for a core as well takes nothing from many in which this one alone was late.
     least = (_NEARLY_ALL if often else 1) * len(found)
     return (often or much) and sum(_is_inside(delays, delay, places, ranks) for delay in found) >= least
-
-
-def _long(delays: Delays) -> int:
-    return len({delay.step for delay in delays.found}) + delays.unexplained
 
 
 def _is_beyond_chance(delays: Delays, found: Sequence[Delay], least_again: float) -> bool:

@@ -25,7 +25,7 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
-from forensics.rules.reductions.progress.varied import most_factor
+from forensics.rules.reductions.progress.varied import most_factor, warmed_up
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
@@ -204,7 +204,8 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
 
 def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
-    lengths, ends = _in_steps(series.lengths[1:], series.ends_ns[1:])
+    warm = warmed_up(series.lengths, SLOWER) if series.whole or series.of_program else 1
+    lengths, ends = _in_steps(series.lengths[warm:], series.ends_ns[warm:])
     lost = float(lengths.max() - np.median(lengths)) if len(lengths) and not series.whole else 0.0
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source, lost_ns=lost)
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)

@@ -9,6 +9,7 @@ import pytest
 
 from forensics.rules.reductions.frontier.culprits import attribute
 from forensics.rules.reductions.frontier.cut import Cut
+from forensics.rules.reductions.frontier.duties import duty_of
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import Column
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge, regimes
@@ -127,6 +128,15 @@ def test_kernels_of_few_steps_tell_the_pass_of_a_rank_that_is_late(
     device["backward"][rows:, 2] = device["forward"][rows:, 2] = 300 * MS
     found = judged(replace(late, device=device, asked={})).attribution
     assert [(c.stage, c.ranks, c.device) for c in found.culprits] == named
+
+
+@pytest.mark.parametrize(("rank", "usual"), [(3, False), (0, True)])
+def test_kernels_in_no_stage_tell_a_slow_device_and_may_be_a_duty_of_the_first_rank(rank: int, usual: bool) -> None:
+    device = np.full((6, 8), 50 * MS)
+    device[:, rank] += 60 * MS
+    (found,) = judged(replace(job(steps=6), device={"other": device}, asked={})).attribution.culprits
+    assert (found.stage, found.ranks, found.device) == ("other", (rank,), True)
+    assert (duty_of(found, {0}, 0.4) is not None) is usual
 
 
 def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:

@@ -62,6 +62,13 @@ def test_kernels_belong_to_the_stage_that_launched_them_and_collectives_to_none(
     assert busy == {"forward": 8000, "backward": 5000}
 
 
+def test_kernels_launched_in_no_stage_are_of_what_lies_in_none() -> None:
+    """A graph of the whole step, or passes that nobody annotated."""
+    found = kineto(*STEP, *launched("gemm", 12, 45, 8, 1), *launched("graph", 34, 60, 7, 2), *launched("gemm", 120, 130, 5, 3))
+    beside = [(row["stage"], row["device_ns"]) for row in found.rows("stage_spans") if row.get("side_channel")]
+    assert beside == [("other", 7000)]
+
+
 def test_without_a_launch_nothing_is_known_of_the_device() -> None:
     found = kineto(*STEP, event("kernel", "gemm", 45, 8, correlation=1))
     assert {row["device_ns"] for row in found.rows("stage_spans")} == {None}
