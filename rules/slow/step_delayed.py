@@ -136,7 +136,6 @@ def _finding(
     worst = max(found, key=lambda delay: delay.excess_ns)
     place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
-    place = of_either(places, worst, place)
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     lost = sum(delay.excess_ns for delay in found)
@@ -145,7 +144,7 @@ def _finding(
     return Finding(
         ranks=worst.ranks if stated else (),
         cause=_cause(worst),
-        stage=_stage(worst, place),
+        stage=_stage(worst, of_either(places, worst, place)),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if _is_small(delays, found, thresholds) else _confidence(delays, found, worst, place),
         evidence=tuple(_evidence(connection, delays, found)),

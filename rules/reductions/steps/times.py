@@ -131,8 +131,8 @@ class StepTimes:
         recurs &= float((~is_usual & ~stands_out & ~recurs).mean()) <= _BETWEEN
         # A job warms up over several steps: memory pools, compiled code, autotuning.
         warm = (not self.from_start) | np.logical_or.accumulate(is_usual)
-        # The step itself might have been a shorter one, by as much as steps differ.
-        chosen = (self.length * gate > usual - usual_spread) & (stands_out | recurs) & warm
+        # The step itself might have been a shorter one, by as much as steps differ, where there are enough to tell that.
+        chosen = (self.length * gate > usual - min(spread, usual_spread)) & (stands_out | recurs) & warm
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 

@@ -110,4 +110,5 @@ def test_a_step_near_the_gate_is_long_where_steps_differ_by_that_much() -> None:
     """The same step might have been as short as the shorter ones: a tenth more than those is past the gate."""
     assert long_steps(*[1000, 1012, 1000] * 6, 1106, *[1000, 1012, 1000] * 4) == [18]
     assert long_steps(*[1000, 1002, 1000] * 6, 1106, *[1000, 1002, 1000] * 4) == []
+    assert long_steps(1092, 1155, 1062) == []
     assert long_steps(*[1000, 1012, 1000] * 6, 1085, *[1000, 1012, 1000] * 4) == []
