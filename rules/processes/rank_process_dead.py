@@ -19,6 +19,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Maturity, Need, Rule
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.aborts import device_error, heap_error
 from forensics.rules.reductions.logs.events import LogEvent, LogEvents
 from forensics.rules.reductions.logs.failures import may_be_the_program
@@ -44,6 +45,7 @@ def _evaluate(
     logged: Logged,
     text: EvidenceText,
     refused: RefusedSizes,
+    errors: GpuErrors,
 ) -> Iterator[Finding]:
     gone = [facts for _, facts in sorted(roster.ranks.items()) if facts.dead]
     nodes = _lost_nodes(logged, gone)
@@ -59,7 +61,7 @@ def _evaluate(
                 or _gave_up_waiting(graph, facts)
                 or _ended_after_first(logged, facts)
             )
-            found = _finding(roster, graph, logs, logged, text, facts, follows)
+            found = errors.refined_end(_finding(roster, graph, logs, logged, text, facts, follows), facts.error)
             unknown = found.cause is Cause.SHAPE_MISMATCH and mismatch_of_sizes(blocking) is None
             yield refused.weighed(found) if unknown else found
     if gone:

@@ -49,6 +49,9 @@ _OF_WORK = {
 _TELLERS = {"dcgm_metrics": "DCGM"}
 _DATED = re.compile(r"\[?[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
 _PID = re.compile(r"\bpid='?(\d{1,9})")
+_BY_DEVICE = re.compile(
+    r"(?:CUDA|Cuda|HIP|cuDNN|CUBLAS|cublas|NCCL)\w{0,20} (?:error|failure)|unhandled cuda|illegal memory access"
+)
 _ADDRESS = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 # Clocks of hosts differ, and one error brings others: within this time nothing shows which was first.
 _TOGETHER_NS = 5_000_000_000
@@ -104,6 +107,10 @@ class GpuErrors:
         if error is None or error.is_loose:
             return finding
         return replace(finding, cause=Cause.GPU_FAULT, evidence=(*finding.evidence, self.statement(finding.ranks[0])))
+
+    def refined_end(self, finding: Finding, said: str | None) -> Finding:
+        """The same of a rank that ended by what it said, where that is an error of calls of its device."""
+        return self.refined(finding) if said is not None and _BY_DEVICE.search(said) else finding
 
 
 KernelLogs = NewType("KernelLogs", frozenset[str | None])

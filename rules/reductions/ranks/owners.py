@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import has_rows
+from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.interface import reduction
 
 Place = tuple[str | None, object]
@@ -49,5 +49,13 @@ def owners(connection: DuckDBPyConnection) -> Owners:
     """Read them; a number that two ranks of a host have shows nothing."""
     stated = " UNION ALL ".join(query for table, query in _STATED.items() if has_rows(connection, table))
     rows = connection.execute(_OWNERS.format(stated=stated)).fetchall() if stated else []
-    hosts = connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()
-    return Owners({(host, pid): rank for host, pid, rank in rows}, frozenset(host for (host,) in hosts))
+    hosts = {host for (host,) in connection.execute("SELECT DISTINCT host FROM sources WHERE host IS NOT NULL").fetchall()}
+    if not hosts and _is_whole(connection, len({rank for _, _, rank in rows})):
+        hosts = {host for host, _, _ in rows if host is not None}
+    return Owners({(host, pid): rank for host, pid, rank in rows}, frozenset(hosts))
+
+
+def _is_whole(connection: DuckDBPyConnection, ranks: int) -> bool:
+    """Whether the lines of a job speak of a process of each of its ranks: then their hosts are all that the job has."""
+    sizes = rows_of(connection, "log_positions", "SELECT max(size) FROM log_positions WHERE origin = 'nccl'")
+    return any(size is not None and size <= ranks for (size,) in sizes)

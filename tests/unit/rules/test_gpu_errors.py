@@ -53,6 +53,35 @@ def test_the_failed_gpu_is_named_where_the_calls_cannot_tell_its_group_apart(tmp
     assert first.resource.gpu == "0000:3b:00"
 
 
+INIT = (
+    "n1:37{0}:48{0} [{0}] NCCL INFO ncclCommInitRank comm 0x5{0} rank {0} nranks {1} cudaDev {0} nvmlDev {0} busId {0}d000 "
+    "commId 0x9f - Init COMPLETE\n"
+)
+CORRUPT = "[76914.190122] amdgpu 0000:2d:00.0: amdgpu: 2 new uncorrectable hardware errors detected in umc block\n"
+
+
+def logged(folder: Path, raised: str, world: int = 4) -> tuple[tuple[int, ...], Cause]:
+    """Who is named, and the cause, where rank 2 of a host raised this and the kernel log of a host names its device."""
+    init = "".join(INIT.format(rank, world) for rank in range(4))
+    (folder / "job.log").write_text(f"{init}[rank2]: {raised}\n[rank1]: ncclRemoteError: remote process exited\n")
+    (folder / "dmesg.txt").write_text(CORRUPT)
+    (first,) = leaders(verdict_of(folder))
+    return first.ranks, first.cause
+
+
+def test_the_gpu_of_a_rank_that_ended_by_an_error_of_its_device(tmp_path: Path) -> None:
+    assert logged(tmp_path, "RuntimeError: HIP error: unspecified launch failure") == ((2,), Cause.GPU_FAULT)
+
+
+@pytest.mark.parametrize(
+    ("raised", "world"),
+    [("KeyError: 'boxes'", 4), ("RuntimeError: HIP error: unspecified launch failure", 8)],
+    ids=["an error of its program", "of a host of two, which may be the other one"],
+)
+def test_an_error_of_a_gpu_that_may_have_ended_nothing(tmp_path: Path, raised: str, world: int) -> None:
+    assert logged(tmp_path, raised, world) == ((2,), Cause.PYTHON_EXCEPTION)
+
+
 def test_what_amdgpu_could_not_correct_is_pointed_at(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text("HW Exception by GPU node-6 (Agent handle: 0x55d6d2a51c40) reason :GPU Hang\n")
     said = "amdgpu 0000:2d:00.0: amdgpu: 2 new uncorrectable hardware errors detected in umc block"
