@@ -84,8 +84,7 @@ class CallPlaces:
 
         A message is of the pass that sends it, though its rank may have been in another one when it did not.
         """
-        own = self.steps(rank)
-        return self._of_pass(own, at) if own else None
+        return self._of_pass(own, at) if (own := self.steps(rank)) else None
 
     def has(self, rank: int, communicator: str) -> bool:
         """Whether the record of a rank holds calls of a communicator."""
@@ -243,8 +242,9 @@ class CallPlaces:
         """The rank, or one that shares its passes, whose pipeline is known from its first stage on."""
         if self._chain(rank):
             return rank
-        own = self.steps(rank)
-        return next((peer for peer in sharers(self.connection, own) if self._chain(peer)), rank) if own else rank
+        beside = sharers(self.connection, own) if (own := self.steps(rank)) else []
+        self.read(beside)
+        return next((peer for peer in beside if self._chain(peer)), rank)
 
     def _chain(self, rank: int) -> list[int]:
         """Ranks from this one back to the first stage of its pipeline; empty where it is not found."""

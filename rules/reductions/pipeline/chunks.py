@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.pipeline.own_steps import OwnSteps
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER
 
-_MEMBERS = "SELECT rank FROM members WHERE communicator = ? AND rank >= 0 ORDER BY position"
+_MEMBERS = (
+    "SELECT DISTINCT rank FROM members WHERE list_contains(?, communicator) AND rank NOT IN (-1, ?) ORDER BY rank LIMIT ?"
+)
+# Ranks that are asked for their pipeline: those of a node.
+_MOST_SHARERS = 8
 
 
 def shape_by_first(first: OwnSteps, last: int | None) -> tuple[int, int]:
@@ -43,11 +45,11 @@ def seems_interleaved(own: OwnSteps) -> bool:
     return stages < ahead < own.passes.per_step
 
 
-def sharers(connection: DuckDBPyConnection, own: OwnSteps) -> Iterator[int]:
-    """Other members of the groups that a rank calls within its passes: they are in the same stage."""
-    if own.passes is None:
-        return
+def sharers(connection: DuckDBPyConnection, own: OwnSteps) -> list[int]:
+    """Some other members of the groups that a rank of a pipeline calls within its passes: they are in the same stage."""
+    if own.passes is None or own.ends is None:
+        return []
     inside = ~own.record.is_message & (own.passes.direction != NEITHER) & (own.passes.ordinal >= 0)
-    for number in np.unique(own.record.communicator[inside]).tolist():
-        rows = connection.execute(_MEMBERS, [own.record.names.communicators[number]]).fetchall()
-        yield from (rank for (rank,) in rows if rank != own.record.rank)
+    labels = [own.record.names.communicators[number] for number in np.unique(own.record.communicator[inside]).tolist()]
+    rows = connection.execute(_MEMBERS, [labels, own.record.rank, _MOST_SHARERS]).fetchall()
+    return [rank for (rank,) in rows]
