@@ -167,7 +167,9 @@ def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidenc
     tables = {end.table for end in logged.exits if end.first and end.rank != facts.rank}
     if (seen and seen.table in tables) or any(end.rank == facts.rank and end.is_local for end in logged.exits):
         return Confidence.LIKELY  # another one was seen to fail first, or its number is that on its host
-    is_known = facts.exit_signal is not None or facts.exit_code is not None or graph.waiters(facts.rank)
+    # Of a job that stood still before, somebody may have ended one that had entered all that its peers wait in.
+    is_behind = any(facts.rank not in wait.lost for wait in graph.waiting_for(facts.rank))
+    is_known = facts.exit_signal is not None or facts.exit_code is not None or is_behind
     return Confidence.CONFIRMED if is_known else Confidence.LIKELY
 
 

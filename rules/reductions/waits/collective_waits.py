@@ -73,6 +73,7 @@ def _wait(
     return Wait(
         group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, left=left,
         families=families, nameless=_nameless(group, sequence), overdue=group.overdue,
+        lost=tuple(rank for rank in unheard if rank in cut_off and rank not in behind),
     )  # fmt: skip
 
 

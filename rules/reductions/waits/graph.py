@@ -41,7 +41,7 @@ class Wait:
     `peers` are sender and receiver of a point-to-point call. `queued` are members that issued it behind an earlier operation
     of the same communicator that they are still in. `families` says what shows where a member stands; `nameless` are processes
     whose rank nothing tells, that wait in it and that are missing. `overdue` says that its source speaks of it because a limit
-    has passed.
+    has passed. `lost` are members that had issued it, and are missing because their processes ended.
     """
 
     communicator: str
@@ -57,6 +57,7 @@ class Wait:
     families: Mapping[int, Family] = field(default_factory=dict)
     nameless: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     overdue: bool = False
+    lost: tuple[int, ...] = ()
 
     @property
     def recorded(self) -> bool:

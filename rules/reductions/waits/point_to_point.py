@@ -117,7 +117,8 @@ def _waits(
         # What a process had posted when it ended is not there any more.
         silent = tuple(rank for rank in pair if rank in unposted or (rank in gone and rank not in waiting))
         families = dict.fromkeys((*waiting, *absent), calls.family)
-        wait = Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair, families=families)
+        lost = tuple(rank for rank in silent if rank not in unposted and not absent)
+        wait = Wait(label, sequence, waiting, absent, () if absent else silent, peers=pair, families=families, lost=lost)
         yield without_other_records(wait, heard)
 
 

@@ -81,6 +81,7 @@ def test_what_a_process_had_entered_ends_with_it_unless_it_came_out(
     groups = [group("w", (0, 1, 2), at(0, 3, True), at(1, 3, True), last)]
     found = wait_graph(recorded_waits(groups, range(3), ignore={2}))
     assert [(each.kind, each.ranks) for each in found.roots] == [root]
+    assert found.waits[0].lost == tuple({2} & {*root[1]})
 
 
 @pytest.mark.parametrize(("gone", "missing"), [(frozenset({0}), (0,)), (frozenset[int](), ())])
@@ -88,7 +89,7 @@ def test_a_message_that_a_process_had_posted_ends_with_it(gone: frozenset[int], 
     pair = ("pp", (0, 1))
     posted = {(pair, "send"): 1, (pair, "recv"): 1}
     (wait,) = _waits(*pair, _Calls(receives=[(1, CALL)]), posted, {Family.RECORDER: (0, 1)}, gone)
-    assert wait is not None and wait.missing == missing
+    assert wait is not None and wait.missing == wait.lost == missing
 
 
 def test_a_member_without_a_dump_is_waited_for_only_when_no_known_member_is_missing() -> None:
