@@ -55,6 +55,14 @@ def test_evaluation_every_few_steps_leaves_the_steps_as_they_are() -> None:
     assert set(lengths(program, [20] * len(program))) == {5, 17}
 
 
+@pytest.mark.parametrize(("odd", "steps"), [([SCATTER], {8}), ([GATHER, GATHER], {17})], ids=["replaced", "one more"])
+def test_a_step_that_stands_still_at_one_other_call_is_a_step(odd: list[Call], steps: set[int]) -> None:
+    """One call more may as well be what only every second part of a step ends with."""
+    loss = Call("all", "all_reduce", 1)
+    program = [*[GATHER] * 3, loss, *[GATHER] * 7, loss, *[GATHER] * 3, *odd, *[GATHER] * 3, loss]
+    assert set(lengths(program, [20] * len(program))) == steps
+
+
 def routed(steps: int, layers: int, sizes: list[int], head: int = 0) -> list[Call]:
     """Steps of a model of experts: tokens go out in buffers of one size and come back in sizes that data decides."""
     out, back = Call("all", "all_to_all", 4096), iter(sizes)
