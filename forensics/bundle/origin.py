@@ -23,6 +23,8 @@ _TRAILING = re.compile(r"(?:^|(?P<before>[A-Za-z]*)[_.-]|(?:^|(?<=[_.-]))(?P<wor
 _SHORT = re.compile(r"r(?P<rank>\d{1,5})[_.-](?P<sample>\d{1,4})", re.IGNORECASE)
 # One file a process of the job, or a host where a launcher starts the processes of each (Azure ML).
 _PROCESS_LOG = re.compile(r"std_log_process_(\d{1,5})")
+# What Slurm calls the output of one job of an array, by default: each is a job of its own.
+_OF_AN_ARRAY = re.compile(r"slurm-\d{1,10}_\d{1,7}")
 _NOT_A_RANK = frozenset(
     {
         "rank",
@@ -156,7 +158,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return int(recorder[1]), GUESSED if recorder[1].startswith("0") and len(recorder[1]) > 2 else "path"
     if numbered := _PROCESS_LOG.fullmatch(stem) or _SHORT.fullmatch(stem):
         return int(numbered[1]), GUESSED
-    trailing = None if _DEVICE.search(stem) else _TRAILING.search(stem)
+    trailing = None if _DEVICE.search(stem) or _OF_AN_ARRAY.fullmatch(stem) else _TRAILING.search(stem)
     word_before = (trailing["before"] or trailing["word"] or "").lower() if trailing else ""
     if trailing and word_before not in _NOT_A_RANK and not _ATTACHED.fullmatch(word_before):
         return int(trailing["number"]), GUESSED

@@ -13,6 +13,7 @@ from forensics.ingest._job_logs import pods
 from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
+_LOCAL = re.compile(r" local_rank=(\d{1,7})\b")
 _OF_JAX = "Barrier timed out. "
 _PASSED = re.compile(r"(?:^|[\s=])\d{1,6} passed(?:, \d{1,6} [a-z]{4,10})* in \d[\d.]{0,11}s(?: \([\d:]{4,9}\))?(?: =+)?\s*$")
 _FAILED = re.compile(r"\d (?:failed|errors?)\b")
@@ -41,6 +42,11 @@ class Events:
     def stated_ranks(self) -> frozenset[int]:
         """Ranks that lines state."""
         return frozenset(rank for rank in self.columns["rank"] if rank is not None)
+
+    def others_than(self, rank: int | None) -> frozenset[int]:
+        """Ranks that lines state beside this one, and numbers from 1 on that a launcher, which then writes here, counted."""
+        counted = (_LOCAL.search(subject) for _, _, subject in self.of_kind("process_exit"))
+        return (self.stated_ranks - {rank}) | {int(said[1]) for said in counted if said and int(said[1])}
 
     def hosts_of(self, kind: str) -> frozenset[str | None]:
         """Hosts that events of a kind are of."""

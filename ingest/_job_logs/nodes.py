@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 from forensics.ingest._job_logs.patterns import mentions
 
@@ -32,6 +33,9 @@ _HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")
 _ADDRESS = re.compile(r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\)")
 _NCCL_HOST = re.compile(r"(?<![\w.-])([A-Za-z0-9][\w.-]{0,254}):\d{1,9}:\d{1,9} \[-?\d{1,4}\] ")
 _MOST = 64
+# pdsh, clush and DeepSpeed's launcher put the host in front: `worker-1: `.
+_HOST_IN_FRONT = re.compile(rb"\n([A-Za-z][\w.-]{0,62}?)(\d{1,6}): ")
+_OF_A_HOST = re.compile(r"(?P<stem>[A-Za-z][\w.-]{0,62}?)\d{1,6}: ")
 _LARGEST_NODE = 8
 
 
@@ -41,8 +45,15 @@ class Nodes:
     def __init__(self) -> None:
         self._hosts: set[str] = set()
         self._addresses: set[str] = set()
+        self._in_front: dict[str, set[int]] = defaultdict(set)
         self.why: str | None = None
         self.locator = 0
+
+    def survey(self, block: bytes) -> None:
+        """Note hosts at the very front of lines, whatever the lines say."""
+        is_open = self.why is None and len(self._in_front) < _MOST
+        for stem, number in {*_HOST_IN_FRONT.findall(b"\n" + block)} if is_open else ():
+            self._in_front[stem.decode()].add(int(number))
 
     def feed(self, number: int, line: str, rank: int | None) -> None:
         """Take one line, until several nodes are known; `rank` is the rank of the job that wrote it."""
@@ -55,6 +66,8 @@ class Nodes:
             return said[0]
         if ("(worker" in line or "(node-" in line) and (other := _OTHER_NODE.search(line)):
             return other[0].removeprefix("(").partition(",")[0].partition(" ")[0]
+        if "local_rank: " in line and (host := _OF_A_HOST.match(line)) and len(self._in_front[host["stem"]]) > 1:
+            return f"lines of several hosts, {host[0].rstrip()}"
         if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:
             return f"rank {row[1]} is local rank {row[2]}"
         for known, found in ((self._addresses, _ADDRESS.search(line) if "ip=" in line else None), (self._hosts, _host(line))):

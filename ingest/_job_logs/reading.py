@@ -114,6 +114,7 @@ class _Reader:
     def survey(self, number: int, block: bytes) -> None:
         """Labels count wherever they stand, and progress is what most lines tell."""
         self.origins.survey(block)
+        self.nodes.survey(block)
         self._progress.survey(number, block, self.origins)
         self._milestones.survey(number, block)
         self._served.survey(number, block)
@@ -203,9 +204,9 @@ class _Reader:
         self.events.add(number, kind, subject, line, host, origin)
 
     def _own_rank(self) -> int | None:
-        """That of the file: lines of several processes, or of another rank than a mere number in its name, are of several."""
+        """That of the file; it has none where several processes, or another one than the mere number in its name, write."""
         rank = self.artefact.rank
-        others = self.events.stated_ranks - {rank} if not self.artefact.has_stated_rank else frozenset()
+        others = frozenset[int]() if self.artefact.has_stated_rank else self.events.others_than(rank)
         return rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members and not others else None
 
     def _members(self, own: int | None) -> dict[str, int]:

@@ -18,6 +18,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.logs.failures import Failures
+from forensics.rules.reductions.logs.local_numbers import has_siblings
 from forensics.rules.reductions.logs.process_exit import BY_ITSELF, ENDED_BY_LAUNCHER, Exit
 
 # GPUs of the largest node in use: with more ranks, a number that was counted on a host is not one of the job.
@@ -99,7 +100,7 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     said = rows_of(connection, "log_events", _EXITS, kinds=("process_exit", "oom_kill", "segfault"))
     rows = [(rank, str(subject), source) for rank, subject, source, is_late in said if not is_late]
     ranked = [end for rank, subject, source in rows if rank is not None and (end := _exit(rank, subject, source))]
-    one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1
+    one_node = not several and (highest or 0) < _LARGEST_NODE and hosts <= 1 and not has_siblings(connection)
     ranked += _of_lost_node(connection)
     pids = {end.pid for end in ranked if end.pid is not None}
     local = [end for rank, subject, source in rows if rank is None and (end := _exit(None, subject, source))]

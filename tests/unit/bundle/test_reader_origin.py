@@ -24,6 +24,8 @@ from forensics.bundle.origin import bundle_origin, origin
         ("7.json", 7, "guessed"),
         ("fr_11.pickle", 11, "guessed"),
         ("fr_r3.json", 3, "guessed"),
+        ("job-77_3.out", 3, "guessed"),
+        ("slurm-77_3.out", None, None),
         ("r3.log", 3, "guessed"),
         ("st/r3.1.txt", 3, "guessed"),
         ("user_logs/std_log_process_05.txt", 5, "guessed"),

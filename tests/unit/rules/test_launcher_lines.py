@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Confidence, Outcome
-from tests.recordings.verdicts import named, pasted
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 COMPOSER = "ERROR:composer.cli.launcher:"
 RAY = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: W\n\tpid: {0}\n"
@@ -399,6 +399,33 @@ def test_a_local_rank_on_another_node_of_skypilot_is_no_rank_of_the_job(tmp_path
         named(pasted(tmp_path, "".join(f"{label}{line}\n" for line in ("step 4 loss 2.1", AGENT.format(-9, 5).strip()))))
         == right
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "right"),
+    [("", {5}), ("worker-1: step 9 loss 2.0\n", {5}), ("worker-0: step 9 loss 2.0\n", set()), ("step 3: loss 2.0\n", {5})],
+    ids=["alone", "of that host", "of two hosts", "no host"],
+)
+def test_a_local_rank_behind_the_name_of_one_of_several_hosts(tmp_path: Path, others: str, right: set[int]) -> None:
+    assert named(pasted(tmp_path, others + "worker-1: " + AGENT.format(-9, 5))) == right
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "right"),
+    [
+        ("pod-1.log", "step 3 loss 2.0\nstep 4 loss 1.9\n", set()),
+        ("launch.log", "step 3 loss 2.0\nstep 4 loss 1.9\n", {5}),
+        ("pod-1.log", "2026-03-01 10:00:00 step 3\n2026-03-01 10:00:09 step 4\n2026-03-01 10:00:18 step 5\n", {5}),
+    ],
+    ids=["of another host, or a try", "another kind of log", "a try before it"],
+)
+def test_a_local_rank_in_one_of_several_logs_that_are_called_alike(
+    tmp_path: Path, name: str, text: str, right: set[int]
+) -> None:
+    dated = "".join(f"2026-03-02 10:00:{n}0 step {n}\n" for n in range(4))
+    (tmp_path / "pod-0.log").write_text(dated + AGENT.format(-9, 5))
+    (tmp_path / name).write_text(text)
+    assert named(verdict_of(tmp_path)) == right
 
 
 def test_a_command_on_another_node_begins_no_other_attempt(tmp_path: Path) -> None:
