@@ -22,7 +22,7 @@ _SILENCES = f"""
 WITH read AS (
     SELECT host, min(begin_ns) AS read_ns FROM coverage WHERE kind = 'log.files' AND status = 'ok' GROUP BY host
 ), logs AS (
-    SELECT source_id, path, read_ns, captured_ns FROM sources JOIN read USING (host)
+    SELECT source_id, path, host, read_ns, captured_ns FROM sources JOIN read USING (host)
     WHERE parser = 'training_log' AND captured_ns IS NOT NULL
 ), points AS (
     SELECT source_id, series, part, at_s, at_s - lag(at_s) OVER later AS pause_s,
@@ -37,9 +37,10 @@ WITH read AS (
     SELECT source_id, max(last_s) AS last_s, max(pause_s) AS pause_s, max(buffered_s) AS buffered_s
     FROM counted GROUP BY source_id
 )
-SELECT path, read_ns - captured_ns, CAST(1e9 * pause_s AS BIGINT), CAST(1e9 * buffered_s AS BIGINT),
+SELECT path, host, captured_ns, read_ns - captured_ns,
+    1000000 * CAST(1000 * pause_s AS BIGINT), 1000000 * CAST(1000 * buffered_s AS BIGINT),
     captured_ns / 1e9 - last_s - {_ZONE_S} * round((captured_ns / 1e9 - last_s) / {_ZONE_S}) BETWEEN -1 AND {_LATE_S}
-FROM logs LEFT JOIN rhythms USING (source_id) ORDER BY 2, 1
+FROM logs LEFT JOIN rhythms USING (source_id) ORDER BY 4, 1
 """
 
 
@@ -47,12 +48,15 @@ FROM logs LEFT JOIN rhythms USING (source_id) ORDER BY 2, 1
 class LogSilence:
     """How long no log was written to, and the longest time that recurred between two lines of one before (ns).
 
-    Both are 0 where the silence is not longer than usual, or where no log counts steps in a rhythm up to its date.
+    `last_ns` is when one was last written to, by the clock of `host`. All are 0 where the silence is not longer than usual, or
+    where no log counts steps in a rhythm up to its date.
     """
 
     silence_ns: int = 0
     pause_ns: int = 0
     source: str | None = None
+    last_ns: int = 0
+    host: str | None = None
 
     def __bool__(self) -> bool:
         return self.silence_ns > 0
@@ -71,9 +75,9 @@ def log_silence(calls: Calls, factor: SilenceFactor) -> LogSilence:
     It must last `factor` times what recurred, as that of a recorder (docs/decisions/0008-when-a-job-is-stuck.md).
     """
     rows = rows_of(calls.connection, "log_progress", _SILENCES)
-    rhythms = [(pause, buffered, path) for path, _, pause, buffered, is_written_at_once in rows if is_written_at_once]
+    rhythms = [(pause, buffered, path) for path, _, _, _, pause, buffered, at_once in rows if at_once]
     if not rhythms:
         return LogSilence()
-    silence, (pause, _, path) = min(silence for _, silence, *_ in rows), max(rhythms)
+    (_, host, last, silence, *_), (pause, _, path) = rows[0], max(rhythms)
     usual = max(pause, *(buffered for _, buffered, _ in rhythms))
-    return LogSilence(silence, pause, path) if silence > max(LEAST_SILENCE_NS, factor * usual) else LogSilence()
+    return LogSilence(silence, pause, path, last, host) if silence > max(LEAST_SILENCE_NS, factor * usual) else LogSilence()

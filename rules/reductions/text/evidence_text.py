@@ -232,10 +232,10 @@ class EvidenceText:
         return min(waits, key=lambda w: (not w.communicator, w.since_ns or _NEVER_NS, w.communicator)) if waits else None
 
     def since(self, waits: Collection[Wait]) -> Since | None:
-        """When the first of the waits began, on the clock of the host that recorded it."""
+        """When the first of the waits began, on the clock of the host that recorded it; else when the logs fell silent."""
         dated = [(wait.since_ns, wait) for wait in waits if wait.since_ns is not None]
         if not dated:
-            return None
+            return Since(self.log.last_ns, f"{self.log.host} realtime", self.log.pause_ns) if waits and self.log else None
         time_ns, wait = min(dated, key=lambda item: (item[0], item[1].communicator))
         first = min(wait.waiting, key=lambda r: (getattr(wait.waiting[r], "enqueued_ns", None) or _NEVER_NS, r))
         hosts = {self.roster.host_of(rank) for rank in wait.waiting}

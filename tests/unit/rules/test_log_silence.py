@@ -9,7 +9,7 @@ import pytest
 
 from forensics.model import Verdict
 from tests.recordings.collection import Collection
-from tests.recordings.job import SECOND, START_NS
+from tests.recordings.job import MILLISECOND, SECOND, START_NS
 from tests.recordings.places import ALL_REDUCE, Place
 from tests.recordings.verdicts import verdict_of
 
@@ -42,8 +42,11 @@ def named(verdict: Verdict) -> set[int]:
 
 
 def test_who_works_while_the_log_is_silent_is_named(tmp_path: Path) -> None:
-    verdict = verdict_of(collected(320.0).write(tmp_path))
+    found = collected(320.0)
+    verdict = verdict_of(found.write(tmp_path))
     assert (verdict.outcome, named(verdict)) == ("hang", {WORKER})
+    since = verdict.since
+    assert since is not None and (since.time_ns, since.bound_ns) == (found.at_ns - 320 * SECOND, 700 * MILLISECOND)
     statements = [item.statement for item in verdict.suspects[0].evidence]
     assert "no log was written to for 320.0 s; ranks/0/logs/train.log counts steps with recurring gaps of 0.7 s" in statements
 
