@@ -33,7 +33,7 @@ from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, 
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
-from forensics.rules.reductions.pipeline.turns import of_either
+from forensics.rules.reductions.pipeline.turns import of_either, of_two_passes
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
@@ -138,16 +138,17 @@ def _finding(
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
+    turned = of_either(places, worst, place)
     lost = sum(delay.excess_ns for delay in found)
     # One of most ranks of a job is no finding.
     stated = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
     return Finding(
         ranks=worst.ranks if stated else (),
         cause=_cause(worst),
-        stage=_stage(worst, of_either(places, worst, place)),
+        stage=_stage(worst, turned),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if _is_small(delays, found, thresholds) else _confidence(delays, found, worst, place),
-        evidence=tuple(_evidence(connection, delays, found)),
+        evidence=(*_evidence(connection, delays, found), *of_two_passes(place, turned)),
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if stated else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and stated else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,

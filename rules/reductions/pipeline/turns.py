@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from forensics.model import Evidence
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.passes import NEITHER
@@ -22,3 +24,12 @@ def of_either(places: CallPlaces, delay: Delay, place: CallPlace) -> CallPlace:
     if (direction == NEITHER).any() or direction[0] == direction[1]:
         return place
     return replace(place, direction=None, microbatch=place.microbatch if number[0] == number[1] else None, chunk=None)
+
+
+def of_two_passes(place: CallPlace, turned: CallPlace) -> Iterator[Evidence]:
+    """Why a place is without the direction that its call has."""
+    if place.direction is not None and turned.direction is None:
+        before = "forward" if place.direction == "backward" else "backward"
+        yield Evidence(
+            f"that call is the first of its {place.direction} pass: the end of the {before} pass counts as well", None
+        )
