@@ -239,7 +239,9 @@ def _ordinals(
             since = count - count[begins[np.maximum(step, 0)]]
             known = members & (step >= 0) & (found > 0)
             sparse |= known & (found < per_step)
-            ordinal[known] = np.minimum(since // max(found // per_step, 1), per_step - 1)[known]
+            number = since // max(found // per_step, 1)
+            # A step with more passes than the usual one has other numbers of them behind that.
+            ordinal[known] = np.where(number < per_step, number, -1)[known]
     return ordinal, sparse
 
 

@@ -20,10 +20,12 @@ Work = tuple[Sequence[int], Sequence[int]]
 """Elements of the collectives of a forward pass, and of a backward one."""
 
 
-def step(stage: int, work: Work, batches: Iterator[int], *, joined: bool) -> Iterator[tuple[Call, int]]:
+def step(
+    stage: int, work: Work, batches: Iterator[int], *, joined: bool, microbatches: int = MICROBATCHES
+) -> Iterator[tuple[Call, int]]:
     """One step of 1F1B, each call with its direction; where `joined`, a receive and the send before it are one group call."""
     warm = STAGES - stage - 1
-    turns = [FORWARD] * warm + [FORWARD, BACKWARD] * (MICROBATCHES - warm) + [BACKWARD] * warm
+    turns = [FORWARD] * warm + [FORWARD, BACKWARD] * (microbatches - warm) + [BACKWARD] * warm
     parts: list[tuple[list[tuple[Call, int]], list[tuple[Call, int]], list[tuple[Call, int]]]] = []
     for direction in turns:
         source, target = (stage - 1, stage + 1) if direction == FORWARD else (stage + 1, stage - 1)
@@ -96,3 +98,14 @@ def test_behind_a_message_that_may_end_a_step_nothing_is_known() -> None:
     """The first stage has all gradients back: it may work on the last one, or on a step that nothing has opened."""
     found, _ = directions([ALIKE] * 3, 0, steps=1, cut=3)
     assert set(found) == {NEITHER}
+
+
+def test_passes_beyond_those_of_a_usual_step_have_no_number() -> None:
+    """Batches that grow have more microbatches than any step before."""
+    calls = [call for size in (*[4] * 6, 6) for call, _ in step(1, ALIKE, count(), joined=False, microbatches=size)]
+    connection = case(GROUPS, {1: calls}, first=0)
+    own = CallPlaces(connection, Recorded(connection)).steps(1)
+    assert own is not None and own.passes is not None
+    begin = int(own.begins[-2])
+    sent = begin + np.flatnonzero(own.record.is_send[begin:] & (own.passes.direction[begin:] == FORWARD))
+    assert own.passes.ordinal[sent].tolist() == [0, 1, 2, 3, -1, -1]
