@@ -39,6 +39,7 @@ _OF_NETWORK = {
 }
 _BESIDE_COMPUTE, _BESIDE_NETWORK = (Oddity.MEMORY,), (Oddity.ERRORS,)
 _SHOWN = 3
+_EITHER = Evidence("a guest or a narrow link accounts for it, each alone: which of them is unknown", None, supports=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,18 @@ class Hardware:
             return replace(finding, evidence=(*finding.evidence, *evidence, *unexplained(accounted, "what its hardware shows")))
         is_open = finding.stage.component is Component.UNKNOWN and not of_network
         stage = replace(finding.stage, component=Component.COMPUTE) if is_open else finding.stage
-        return self._narrowed(kind, replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence)))
+        known = replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence))
+        return self._narrowed(kind, self._undecided(kind, known, slowdown or _slowdown(finding)))
+
+    def _undecided(self, kind: Oddity, finding: Finding, slowdown: float | None) -> Finding:
+        """A finding about a guest as one about its device, where a narrow link accounts for it too: either may cost nothing."""
+        if kind is not Oddity.SHARED or not self._explains(Oddity.NARROW, finding):
+            return finding
+        accounted = self._accounted(Oddity.NARROW, finding, slowdown)
+        if accounted is None or accounted < LEAST_ACCOUNTED:
+            return finding
+        links = (Evidence(sign.statement, sign.source) for sign in self._of(Oddity.NARROW, finding.ranks)[:_SHOWN])
+        return replace(finding, cause=Cause.COMPUTE_SLOW, evidence=(*finding.evidence, *links, _EITHER))
 
     def _narrowed(self, kind: Oddity, finding: Finding) -> Finding:
         """One of several, by clocks that account for the cost: the one whose are low, and those of which nothing was read.

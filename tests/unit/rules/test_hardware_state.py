@@ -200,6 +200,19 @@ def test_a_cause_is_refined_by_what_all_accused_ranks_show_or_one_of_several() -
     assert found.refined(finding(Cause.COMPUTE_SLOW, 0, 1, members=Members.ONE_OF), slow).cause is Cause.GPU_THROTTLED
 
 
+@pytest.mark.parametrize(
+    ("lanes", "share", "cause"),
+    [(16, 0.25, Cause.GPU_CONTENTION), (8, 0.25, Cause.COMPUTE_SLOW), (8, 0.7, Cause.UNKNOWN)],
+    ids=["a guest alone", "beside a narrow link", "neither accounts for it"],
+)
+def test_a_guest_is_no_cause_where_a_narrow_link_is_one_as_well(lanes: int, share: float, cause: Cause) -> None:
+    """Sound ranks have either: the guest may be idle, and the link may carry little."""
+    both = gpu(1, readings=reading(pcie_width=lanes))
+    both = replace(both, processes={101: ("python", 60 << 30), 900: ("python", 6 << 30)})
+    found = of(gpu(0), both, gpu(2), gpu(3)).refined(finding(Cause.UNKNOWN, 1, share=share), (Cause.UNKNOWN,))
+    assert found.cause is cause
+
+
 @pytest.mark.parametrize("cause", [Cause.DATALOADER_STALL, Cause.UNKNOWN, Cause.NETWORK_SLOW])
 def test_other_causes_stay_what_they_are(cause: Cause) -> None:
     found = of(gpu(0), gpu(1, reasons=frozenset({"hw_thermal_slowdown"})), gpu(2), gpu(3))
