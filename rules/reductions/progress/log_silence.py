@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, SilenceFactor
+from forensics.rules.reductions.progress.liveness import SilenceFactor
 
 _BUFFER_BYTES = 8192
+# Saving and evaluating keep all ranks from the log for a time, and a trainer may print its first steps more often than others.
+_LEAST_NS = 60_000_000_000
 # A line is written as it is dated, but for a zone (of quarters of an hour); a file server has a clock of its own.
 _ZONE_S, _LATE_S = 900, 5
 _LEAST_TIMES = 3
@@ -80,4 +82,4 @@ def log_silence(calls: Calls, factor: SilenceFactor) -> LogSilence:
         return LogSilence()
     (_, host, last, silence, *_), (pause, _, path) = rows[0], max(rhythms)
     usual = max(pause, *(buffered for _, buffered, _ in rhythms))
-    return LogSilence(silence, pause, path, last, host) if silence > max(LEAST_SILENCE_NS, factor * usual) else LogSilence()
+    return LogSilence(silence, pause, path, last, host) if silence > max(_LEAST_NS, factor * usual) else LogSilence()

@@ -17,11 +17,13 @@ BUSY: Place = (("draw", "/srv/job/sampling.py", 6), ("train", "/srv/job/train.py
 WORKER = 2
 
 
-def lines(count: int, every_s: float, until_ns: int, pad: int = 0) -> list[str]:
+def lines(count: int, every_s: float, until_ns: int, pad: int = 0, first: int = 1) -> list[str]:
     """Lines of a trainer that counts up to the moment at which it stops."""
     times = [until_ns / SECOND - every_s * back for back in reversed(range(count))]
     dates = [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3] for at in times]
-    return [f"{date} INFO trainer: step {10 * number} loss 2.{number:03d}{' x' * pad}" for number, date in enumerate(dates, 1)]
+    return [
+        f"{date} INFO trainer: step {10 * number} loss 2.{number:03d}{' x' * pad}" for number, date in enumerate(dates, first)
+    ]
 
 
 def collected(silence_s: float, *, lag_s: float = 0.0, **rhythm: float) -> Collection:
@@ -64,6 +66,13 @@ def test_who_works_while_the_log_is_silent_is_named(tmp_path: Path) -> None:
     ids=["goes on", "work ends", "usual pause", "no rhythm", "may be buffered", "file server with another clock"],
 )
 def test_a_silence_that_shows_nothing(tmp_path: Path, found: Collection) -> None:
+    assert named(verdict_of(found.write(tmp_path))) == set()
+
+
+def test_a_log_that_became_sparse_shows_nothing(tmp_path: Path) -> None:
+    found = collected(320.0)
+    last_ns = found.at_ns - 320 * SECOND
+    found.log(0, *lines(8, 0.7, last_ns - 200 * SECOND), *lines(1, 0.7, last_ns, first=9), written_ns=last_ns)
     assert named(verdict_of(found.write(tmp_path))) == set()
 
 
