@@ -52,9 +52,14 @@ _LIMITS = """\
   deadlock of all ranks in it, of which two are to blame.
 - **A rank that sleeps long by design** before a collective is called hung. A first rank that is asleep in an evaluation is
   given five minutes, whether it evaluates or hangs.
-- **A pipeline that meets at nothing**, in rings that do not reach back to its first step: the rank is known, its pass is not.
+- **A pipeline that meets at nothing**, in rings that do not reach back to its first step and hold no moment at which nothing is
+  under way: the rank is known, its pass is not.
+- **Jobs without a recorder**: a rank at work while others wait is named after five minutes that its logs are silent, long work
+  that a sound job does once included; slow ones have a rank to begin with, and nobody is named.
 - **A slow rank whose own lateness is not seen** (PCIe): the rank that waited for it, and so came late to another group, may be
   named beside it.
+- **A job that saves for longer than the logs of the collector reach back**: a network that is slow for all, and a proxy that
+  holds up few messages of a pipeline, are silent; recorders show both, and no rule reads them for it.
 - **A network of which a job never asks two thirds** looks slow to the collector's logs: a `suspect`, and no rank.
 - **A size that gloo refuses**: who aborts may be the innocent receiver, so it is a place to begin and nobody is named.
 - **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
