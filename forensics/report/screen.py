@@ -139,6 +139,7 @@ def _missing(verdict: Verdict) -> Iterator[Item]:
     if verdict.warnings:
         first = verdict.warnings[0]
         more = f"; {len(verdict.warnings) - 1} more: -v" if len(verdict.warnings) > 1 else ""
-        yield Item(f"could not be read: {first.statement}{more}", "-", first.source)
+        stated = first.statement if first.statement.startswith("left out") else f"could not be read: {first.statement}"
+        yield Item(f"{stated}{more}", "-", first.source)
     if verdict.not_checked:
         yield Item(f"not checked: {coverage.subjects(verdict.not_checked, 4, '-v')}", "-")

@@ -189,7 +189,7 @@ def _passes_in(record: Record, direction: Signs, usual: tuple[int, int]) -> int:
     """Passes of a direction in a step: the most messages of one direction and kind."""
     step = slice(*usual)
     kinds = [
-        (direction[step] == way) & (record.is_send[step] == sends) for way in (FORWARD, BACKWARD) for sends in (True, False)
+        (direction[step] == turn) & (record.is_send[step] == sends) for turn in (FORWARD, BACKWARD) for sends in (True, False)
     ]
     return max(int((kind & record.is_message[step]).sum()) for kind in kinds)
 
@@ -232,8 +232,8 @@ def _ordinals(
     if per_step == 0 or not len(begins):
         return ordinal, sparse
     step = np.searchsorted(begins, np.arange(len(record)), side="right") - 1
-    for way in (FORWARD, BACKWARD):
-        for members in (inside & (direction == way), *_messages(record, direction == way)):
+    for turn in (FORWARD, BACKWARD):
+        for members in (inside & (direction == turn), *_messages(record, direction == turn)):
             found = int(members[slice(*usual)].sum())
             count = np.cumsum(members) - members
             since = count - count[begins[np.maximum(step, 0)]]

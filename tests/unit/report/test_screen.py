@@ -83,3 +83,8 @@ def test_items_that_do_not_fit_are_counted() -> None:
     assert screen.fitted([["a"], ["b"]], 2) == ["a", "b"]
     assert screen.fitted([["a"], ["b", "c"], ["d"]], 2) == ["a", "  (+2 more: -v)"]
     assert screen.fitted([["a", "b", "c"]], 2) == ["a", "  (cut; 0 more: -v)"]
+
+
+def test_what_is_left_out_on_purpose_could_be_read() -> None:
+    verdict = replace(HANG, warnings=(Evidence("left out: its run failed before", "old.log"),))
+    assert "-  left out: its run failed before" in text.render(verdict)
