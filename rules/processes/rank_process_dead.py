@@ -29,6 +29,7 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.refused_sizes import RefusedSizes, raised_at
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster, SeenProcesses
 from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.text.ends import end_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -184,7 +185,7 @@ def _rivals(facts: RankFacts, own: LogEvent | None) -> Iterator[str]:
 def _evidence(
     logs: LogEvents, logged: Logged, text: EvidenceText, facts: RankFacts, own: LogEvent | None, place: Activity | None
 ) -> Iterator[Evidence]:
-    ended = Evidence(_end(facts, _seen_by_launcher(logged, facts)), facts.state_source)
+    ended = Evidence(end_text(facts, _seen_by_launcher(logged, facts)), facts.state_source)
     where = f", raised at {place.describe()}" if place else ""
     raised = (Evidence(f"its log ends with {own.text}{where}", own.source),) if own else ()
     # What it raised shows more than the code that it then ended with.
@@ -209,29 +210,6 @@ def _evidence(
     for event in (*logs.of_hosts, *logs.by_rank.get(facts.rank, ())):
         if event.kind == "oom_kill" and event.subject == str(facts.pid):
             yield Evidence(f"the kernel's OOM killer ended pid {facts.pid}: {event.text}", event.source)
-
-
-def _end(facts: RankFacts, seen: Exit | None) -> str:
-    pid = f" (pid {facts.pid})" if facts.pid else ""
-    if facts.error is not None:
-        return f"rank {facts.rank} ended by an error of its own: {facts.error}"
-    if seen is not None and not seen.is_code_stated:
-        return f"process of rank {facts.rank}{pid} died; its launcher does not say how"
-    if facts.exit_signal is not None:
-        name = f"{_signal_name(facts.exit_signal)}{', out of memory' if seen is not None and seen.is_for_memory else ''}"
-        return f"process of rank {facts.rank}{pid} was ended by signal {facts.exit_signal} ({name})"
-    if facts.exit_code is not None:
-        return f"process of rank {facts.rank}{pid} exited with code {facts.exit_code}"
-    if not facts.dead:
-        return f"process of rank {facts.rank}{pid} is alive and lost the connection to a peer"
-    return f"no process of rank {facts.rank}{pid} exists on its host"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown signal"
 
 
 def _own_exception(logs: LogEvents, rank: int) -> LogEvent | None:
