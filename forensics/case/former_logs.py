@@ -18,18 +18,18 @@ _FORMER = """
 WITH counted AS (
     SELECT source_id, regexp_replace(series, '^[0-9]+ ?', '') AS series, total, step, min(at_s) AS at_s FROM log_progress
     WHERE clock = 'line' GROUP BY ALL
-), told AS (
-    SELECT source_id, count(*) > 0 AS failed FROM log_events
-    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes') AND NOT starts_with(kind, 'earlier_') GROUP BY ALL
+), failed AS (
+    SELECT DISTINCT source_id FROM log_events
+    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes') AND NOT starts_with(kind, 'earlier_')
 ), log AS (
     SELECT source_id, series, total, min(at_s) AS first_s, max(at_s) AS last_s, max(step) AS furthest,
            (max(step) - min(step)) / (count(*) - 1) AS every
     FROM counted GROUP BY ALL HAVING count(*) >= $least
 ), pair AS (
     SELECT o.source_id AS former, n.source_id AS later, n.furthest > o.furthest + $further * o.every AS is_further,
-           n.source_id IN (SELECT source_id FROM told) AS failed_too
+           n.source_id IN (SELECT source_id FROM failed) AS failed_too
     FROM log o JOIN log n ON o.series = n.series AND o.total IS NOT DISTINCT FROM n.total AND n.first_s > o.last_s + $apart
-    WHERE o.source_id IN (SELECT source_id FROM told)
+    WHERE o.source_id IN (SELECT source_id FROM failed)
 ), shifts AS (
     SELECT p.former, p.later, count(*) AS shared, max(b.at_s - a.at_s) - min(b.at_s - a.at_s) AS spread
     FROM pair p JOIN counted a ON a.source_id = p.former JOIN counted b

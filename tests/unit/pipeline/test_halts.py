@@ -22,7 +22,7 @@ JOB = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2))
 
 
 @pytest.mark.parametrize(
-    ("direction", "shown", "told"),
+    ("direction", "shown", "stated"),
     [
         ("backward", "paths", "backward"),
         ("backward", "calls", "backward"),
@@ -31,7 +31,7 @@ JOB = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2))
     ],
     ids=["by call paths", "by calls", "by messages", "before its message"],
 )
-def test_the_last_stage_turns_one_microbatch_round(direction: str, shown: str, told: str, tmp_path: Path) -> None:
+def test_the_last_stage_turns_one_microbatch_round(direction: str, shown: str, stated: str, tmp_path: Path) -> None:
     """Its forward pass sends nothing: either pass may have halted where it calls other things than the stage before it."""
     rank = next(rank for rank in range(16) if JOB.parallel.stage_of(rank)[0] == 3)
     made = simulate(JOB, [parse(f"host-hang@rank{rank}/{direction}")], 3, iterations=10)
@@ -43,9 +43,9 @@ def test_the_last_stage_turns_one_microbatch_round(direction: str, shown: str, t
         if not shown:
             connection.execute("UPDATE operations SET count = count / 2 WHERE rank >= 12 AND NOT is_p2p AND count > 1")
         (suspect,) = diagnose(connection).suspects
-    assert (suspect.ranks, suspect.stage.name, suspect.stage.microbatch) == ((rank,), told, position.op.microbatch)
+    assert (suspect.ranks, suspect.stage.name, suspect.stage.microbatch) == ((rank,), stated, position.op.microbatch)
     (halted,) = [line.statement for line in suspect.evidence if "its pipeline halted" in line.statement]
-    assert ("behind it" in halted) is (told == "unknown")
+    assert ("behind it" in halted) is (stated == "unknown")
 
 
 BACKWARD_0, FORWARD_1 = CallPlace("backward", 0, None, 3), CallPlace("forward", 1, None, 3)
