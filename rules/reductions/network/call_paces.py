@@ -47,17 +47,13 @@ WITH timed AS (
            coalesce(is_p2p, false) AS is_message, peer, sequence, bytes, duration_ns, enqueued_ns, source_id, locator,
            percent_rank() OVER (PARTITION BY rank, communicator, kind, sizes, peer ORDER BY call_order) AS part
     FROM timed WHERE NOT closes AND call_size = 1 AND duration_ns IS NOT NULL AND enqueued_ns IS NOT NULL AND state = 'done'
-), series AS (
-    SELECT rank, communicator, kind, sizes, peer, min(enqueued_ns) AS first_ns, max(enqueued_ns) AS last_ns,
-           min(source_id) AS source_id
-    FROM calls_alone WHERE part >= 0.5 GROUP BY ALL
+), records AS (
+    SELECT c.rank, coalesce(min(s.host), CAST(c.rank AS VARCHAR)) AS place, min(enqueued_ns) AS first_ns,
+           max(enqueued_ns) AS last_ns
+    FROM calls_alone c JOIN sources s USING (source_id) GROUP BY c.rank
 ), until_now AS (
-    SELECT s.*, coalesce(c.host, CAST(s.rank AS VARCHAR)) AS place FROM series s JOIN sources c USING (source_id)
-    QUALIFY last_ns >= median(first_ns) OVER (PARTITION BY place, s.kind, s.sizes)
-), newer AS (
-    SELECT c.* FROM calls_alone c JOIN until_now u USING (rank, communicator, kind, sizes)
-    WHERE c.part >= 0.5 AND c.peer IS NOT DISTINCT FROM u.peer
-)
+    SELECT rank FROM records QUALIFY last_ns >= median((first_ns + last_ns) / 2) OVER (PARTITION BY place)
+), newer AS (SELECT * FROM calls_alone SEMI JOIN until_now USING (rank) WHERE part >= 0.5)
 """
 _MESSAGES = f"""{_CALLS}, ends AS (
     SELECT n.communicator, n.sizes, n.kind = 'send' AS is_send, n.rank, p.rank AS peer, count(*) AS calls,
