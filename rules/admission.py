@@ -173,8 +173,12 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
     seen = {rank: how for rank in finding.ranks if (how := _work(progress, finding, rank))}
     lasted = max((state.length_ns or 0 for state in found if state.standing is Standing.STILL), default=0)
     given_up = any(state.standing is Standing.STILL and state.length_ns is None for state in found) and progress.logged.stalled
-    takes_minutes = finding.stage.name in _LONG_STAGES or any(_takes_minutes(progress, finding, rank) for rank in seen)
-    takes_minutes = takes_minutes or _by_stacks_alone(progress, finding) or _is_first(progress, finding)
+    takes_minutes = (
+        finding.stage.name in _LONG_STAGES
+        or any(_takes_minutes(progress, finding, rank) for rank in seen)
+        or _by_stacks_alone(progress, finding)
+        or _is_first(progress, finding)
+    )
     least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
         return None

@@ -46,7 +46,7 @@ _OF_ALL = tuple(re.compile(_OPTION.format(name=name)) for name in ("num[_-]proce
 _OF_NODE = tuple(re.compile(_OPTION.format(name=name)) for name in ("nproc[_-]per[_-]node", "num_gpus"))
 _NODES = re.compile(_OPTION.format(name="(?:nnodes|num_nodes)"))
 _LISTED = re.compile(r"\bSLURM_(?:JOB_|STEP_)?NODELIST=[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")
-# Slurm gives the nodes of a job tasks in a row, in the order of their names, unless it is told how.
+# Slurm gives the nodes of a job tasks in a row, in the order of their names, unless an option says how.
 _SRUN = re.compile(r"(?:^|[\s/])srun(?= )(?!.{0,2000} (?:-m|--distribution)[ =])")
 _TASKS = re.compile(r" --ntasks-per-node[ =](?P<each>[1-9]\d{0,2})(?!\d)")
 _ON = re.compile(r" (?:--nodelist[ =]|-w ?)[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")

@@ -72,7 +72,9 @@ def dated(windows: Sequence[FrontierWindow]) -> tuple[FrontierWindow, ...]:
     for window in sorted(windows, key=lambda each: len(each.matrix.steps)):
         if (onset := judge(window, Gates()).attribution.onset) is not None:
             onsets[window.matrix.group] = onset  # the longest comes last
-    return tuple(replace(window, since=onsets.get(window.matrix.group)) for window in windows)
+    # A window that stays the same one is not judged again.
+    stated = [(window, onsets.get(window.matrix.group)) for window in windows]
+    return tuple(window if since is None else replace(window, since=since) for window, since in stated)
 
 
 def _waits_in(found: Cut | None) -> str | None:
