@@ -288,7 +288,9 @@ RULE = Rule(
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
-        Threshold("least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait that, whatever it waited"),
+        Threshold(
+            "least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait for that, whatever it waited"
+        ),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",
