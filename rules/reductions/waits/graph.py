@@ -10,7 +10,7 @@ counters tell (`reported`) adds to what was recorded and never turns it over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -163,11 +163,6 @@ def _unstarted(wait: Wait) -> Wait:
     return replace(wait, waiting=calls)
 
 
-def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:
-    """Build the wait of ranks whose stacks show a collective that no recorder described; `free` are ranks that are in none."""
-    return Wait("", 0, dict(waiting), (), tuple(sorted(free)), families=dict.fromkeys(waiting, Family.STACK))
-
-
 def wait_graph(waits: Sequence[Wait], *reports: Sequence[Wait]) -> WaitGraph:
     """Find the sinks of the waits; `reports` are waits that logs and counters tell, the stronger ones first.
 
@@ -180,9 +175,22 @@ def wait_graph(waits: Sequence[Wait], *reports: Sequence[Wait]) -> WaitGraph:
     heads, lacking = _heads(kept), _lacking(kept)
     condensed = nx.condensation(_digraph(kept, heads))
     sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
-    roots = sorted((_root(members, kept, heads, lacking) for members in sinks), key=lambda root: (root.kind, root.ranks))
+    found = [_root(members, kept, heads, lacking) for members in sinks]
+    held = {rank for root in found for rank in root.ranks}
+    found += [root for root in _closed_circles(kept, heads, lacking) if held.isdisjoint(root.ranks)]
+    roots = sorted(found, key=lambda root: (root.kind, root.ranks))
     shown = {reported: tuple(r for r in roots if r.reported is reported and r.ranks) for reported in (False, True)}
     return WaitGraph(tuple(kept), shown[False], _waits_for(kept, heads), shown[True], lacking)
+
+
+def _closed_circles(waits: Sequence[Wait], heads: _Heads, lacking: Mapping[int, tuple[Wait, ...]]) -> Iterator[Root]:
+    """Circles that lead to nobody but ranks of which nothing is known. Messages are posted ahead: they close none."""
+    known = nx.condensation(_digraph([replace(wait, unheard=(), assumed=()) for wait in waits], heads))
+    awaited = {n for n, members in known.nodes("members") if any(what == "rank" for what, _ in members)}
+    for n in (n for n in awaited if len(known.nodes[n]["members"]) > 1 and awaited.isdisjoint(nx.descendants(known, n))):
+        root = _root(known.nodes[n]["members"], waits, heads, lacking)
+        if root.kind is RootKind.CYCLE and not any(wait.peers for wait in root.waits):
+            yield root
 
 
 def _lacking(waits: Iterable[Wait]) -> Mapping[int, tuple[Wait, ...]]:

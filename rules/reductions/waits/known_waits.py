@@ -16,10 +16,10 @@ from forensics.rules.reductions.stacks.remote_calls import AnswerWaits
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, wait_graph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
-from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, waits_by_stack
+from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, unrecorded_wait, waits_by_stack
 
 _LEAST_RANKS = 4
 """Ranks of a job of which one is shown by all others: of fewer, one that was ended early is as likely."""

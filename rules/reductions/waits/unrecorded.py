@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from forensics.model import WaitKind
+from forensics.model import Family, WaitKind
+from forensics.rules.reductions.calls.positions import Operation
 from forensics.rules.reductions.calls.semantics import stem_of
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.samples import Stacks
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, unrecorded_wait
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+
+
+def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]) -> Wait:
+    """Build the wait of ranks whose stacks show a collective that no recorder described; `free` are ranks that are in none."""
+    return Wait("", 0, dict(waiting), (), tuple(sorted(free)), families=dict.fromkeys(waiting, Family.STACK))
 
 
 def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from forensics.model import Cause
 from tests.recordings.collection import loose
 from tests.recordings.job import Group, Job
@@ -57,3 +59,21 @@ def test_the_first_step_is_held_against_what_came_before_the_first_call_of_all(t
 def test_without_a_step_before_two_ranks_do_not_tell_which_is_odd(tmp_path: Path) -> None:
     job = launched(0, {1: (TENSOR, TENSOR, CONTEXT, TENSOR, TENSOR)})
     assert all(set(suspect.ranks) != {0} for suspect in verdict_of(loose(job, tmp_path)).suspects)
+
+
+@pytest.mark.parametrize(("extra", "odd"), [((1,), [(1,)]), ((), [])])
+def test_a_rank_that_left_nothing_does_not_hide_the_call_too_many_of_another(
+    tmp_path: Path, extra: tuple[int, ...], odd: list[tuple[int, ...]]
+) -> None:
+    """Rank 1 is in one call more of the first four, who wait for it and for rank 4 in a call of all."""
+    job = Job(5, "nccl")
+    experts = job.group((0, 1, 2, 3), "expert")
+    for _ in range(6):
+        job.call(experts, "all_to_all")
+        job.call(experts, "all_to_all")
+        job.call(job.everyone, shapes=((1,),))
+    if extra:
+        job.call(experts, "all_to_all", extra, done=False)
+    job.call(job.everyone, ranks=range(4), done=False, shapes=((1,),))
+    suspects = verdict_of(loose(job, tmp_path, range(4))).suspects
+    assert [suspect.ranks for suspect in suspects if suspect.ranks != (4,)] == odd

@@ -16,10 +16,10 @@ from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, unrecorded_wait, wait_graph
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, wait_graph
 from forensics.rules.reductions.waits.order_history import CallOrder
 from forensics.rules.reductions.waits.point_to_point import _Calls, _waits
-from forensics.rules.reductions.waits.unrecorded import not_whole
+from forensics.rules.reductions.waits.unrecorded import not_whole, unrecorded_wait
 from tests.recordings.places import ALL_REDUCE, SITE, Place
 
 AT_STORE: Place = (
@@ -66,6 +66,20 @@ def test_a_cycle_that_waits_for_somebody_else_is_no_root() -> None:
     found = graph(
         group("a", (0, 1, 2), at(0, 5, True), at(1, 4), at(2, 4)), group("b", (0, 1), at(0, 4), at(1, 5, True)), world=3
     )  # fmt: skip
+    assert [(root.kind, root.ranks) for root in found.roots] == [(RootKind.FREE, (2,))]
+
+
+def test_a_circle_that_records_close_is_a_root_beside_a_rank_of_which_nothing_is_known() -> None:
+    """Ranks 0 and 1 lack each other; all three meet in a third group, where rank 2 left no record."""
+    job = group("world", (0, 1, 2), at(0, 8, True), at(1, 8, True))
+    opposite = (group("a", (0, 1), at(0, 5, True), at(1, 4)), group("b", (0, 1), at(0, 4), at(1, 5, True)))
+    found = graph(*opposite, job, world=3)
+    assert [(root.kind, root.ranks) for root in found.roots] == [(RootKind.CYCLE, (0, 1)), (RootKind.FREE, (2,))]
+
+
+def test_messages_posted_ahead_close_no_circle_while_a_rank_is_missing() -> None:
+    messages = [Wait("pp", 5, {one: CALL}, (other,), peers=(one, other)) for one, other in ((0, 1), (1, 0))]
+    found = wait_graph([*messages, Wait("world", 8, {0: CALL, 1: CALL}, (), (2,))])
     assert [(root.kind, root.ranks) for root in found.roots] == [(RootKind.FREE, (2,))]
 
 
