@@ -39,7 +39,7 @@ def _evaluate(
 ) -> Iterator[Finding]:  # fmt: skip
     known = [nic for nic in shared if nic.lost >= thresholds["least_lost"]]
     stated = [*known, *(nic for nic in shared if nic.use is None)]
-    hosts = {nic.host for nic in stated}
+    hosts = {nic.host for nic in shared}
     if not known or not liveness.may_move or hosts >= {port.host for port in ports}:
         return  # where the lines of all hosts are full, what is the network's and what others' is not stated
     ranks = users.of({rank for nic in stated for rank in nic.ranks})

@@ -40,6 +40,10 @@ _AS_FULL, _TIMES_USUAL = 0.9, 2.0
 _FASTER = 1.33
 
 
+NicOfHost = tuple[str, str]
+"""The host and the name of a NIC."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedNic:
     """A NIC of `ranks` whose line others share: they send `others` bytes a second at least of `sent`, over `seconds`.
@@ -105,7 +109,7 @@ def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
     return SharedNic(use.host, use.nic, use.ranks, line, others, sent, port.seconds, port.source, use)
 
 
-def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[tuple[str, str], Port]) -> list[SharedNic]:
+def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -> list[SharedNic]:
     """Those that send more than the NICs of their rings that nobody shares.
 
     Data goes round a ring: what the job sends over one NIC of it goes over all others. Where a port beside it is as full by the
@@ -120,10 +124,26 @@ def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[
         for each in ring:
             del left[each]
         reached += ring
-    return list(left.values())
+    return _above_their_rings(left, beside, {(use.host, use.nic): use for use in known}, read)
 
 
-def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[tuple[str, str], Port]) -> list[SharedNic]:
+def _above_their_rings(
+    left: Mapping[NicOfHost, SharedNic], beside: nx.Graph, known: Mapping[NicOfHost, LineUse], read: Mapping[NicOfHost, Port]
+) -> list[SharedNic]:  # fmt: skip
+    """Those that send more than some NIC of their rings, by as much as matters.
+
+    Where all ports of a ring send alike, what the logs of the ranks do not show of it may be the job's as well.
+    """
+    rings = nx.Graph(beside.edges)
+    rings.add_edges_from((at, other) for at in left if at not in beside for other in read if other[0] in known[at].peers)
+    least: dict[NicOfHost, float] = {}
+    for together in nx.connected_components(rings.subgraph(left)):
+        around = {other for at in together for other in rings.adj[at] if other in read}
+        least |= dict.fromkeys(together, min((_sent(read[at]) for at in around), default=0.0))
+    return [nic for at, nic in left.items() if nic.sent - least.get(at, 0.0) >= _LEAST_OF_OTHERS * nic.line_rate]
+
+
+def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -> list[SharedNic]:
     """NICs of hosts that send over all of them while all ports of a host in their rings are quiet: that is not the job's.
 
     One NIC alone may be for storage, and no rank has it.
@@ -148,7 +168,7 @@ def _full_at_rest(use: LineUse, port: Port | None, most: Mapping[str, float]) ->
 
 
 def _as_full(
-    shared: Sequence[SharedNic], unknown: Sequence[Port], read: Mapping[tuple[str, str], Port], users: NicUsers
+    shared: Sequence[SharedNic], unknown: Sequence[Port], read: Mapping[NicOfHost, Port], users: NicUsers
 ) -> list[SharedNic]:
     """NICs of which too little is known of what their ranks send, and whose ports are as full as those that others share.
 

@@ -119,6 +119,23 @@ def test_a_ring_sends_as_much_over_each_of_its_nics(beside: float, named: list[s
     assert shared([beside, 18, 3, 18], [full, *ring[1:]]) == named
 
 
+@pytest.mark.parametrize("reached", [True, False], ids=["queue pairs are matched", "only hosts are known"])
+@pytest.mark.parametrize(
+    ("sent", "step", "named"),
+    [([18, 18, 3, 3], 1, []), ([18, 18, 3, 3], 2, ["n0", "n1"]), ([3, 18, 3, 3], 2, ["n1"])],
+    ids=["a ring that is alike", "a part of a ring", "one NIC of a ring"],
+)
+def test_of_ports_that_send_as_much_as_their_whole_ring_nothing_shows_that_it_is_not_the_jobs(
+    sent: list[float], step: int, named: list[str], reached: bool
+) -> None:
+    """Logs may hold a tenth of what ranks sent. Rings of two hosts: n0 and n1, n2 and n3; or else of all four."""
+    others = [at ^ 1 if step == 1 else (at + 1) % 4 for at in range(4)]
+    ends = [frozenset([(f"n{at}", "m")] if reached else ()) for at in others]
+    ring = [replace(use, peers=(f"n{at}",), reached=end) for use, at, end in zip(RING, others, ends, strict=True)]
+    fast = [replace(use, rate=20 * GB) if use.host in ("n2", "n3") else use for use in ring]
+    assert shared(sent, fast) == named
+
+
 @pytest.mark.parametrize(
     ("sent", "rate", "named"),
     [
