@@ -3,9 +3,9 @@
 A delay travels: who waits for a late rank comes late itself to the next call. So the first thing that a rank does in a long
 step decides: it waits longer than usual (then it is a victim), or others wait for it (then it is a root). Waiting is shown by
 the time inside a call on the rank's own clock: the last member to come is in it for the shortest time, so that no two clocks
-are compared. Where all members are in a call for longer, and had come in time, it is the transfer. Without such times the ends
-of calls tell (watchdogs see them up to a round late): the first call of all of its members that ends late is that of the
-root's group.
+are compared. Where all members are in a call for longer, and had come in time, it is the transfer, unless that only waited for
+its turn behind another one of the same rank. Without such times the ends of calls tell (watchdogs see them up to a round late):
+the first call of all of its members that ends late is that of the root's group.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import settled, without_followers
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.meetings import LEAST_MEMBERS, Call, all_there, first_of, met, workers
+from forensics.rules.reductions.pipeline.queued_messages import waits_its_turn
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.steps.records import Ints, Recorded
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes, step_times
@@ -135,7 +136,8 @@ def _by_waits(
             continue
         last, other = heapq.nsmallest(2, members, key=lambda call: call.excess)
         if last.excess >= _WAITS * excess:
-            if all_there(times, members) and all(call.at <= waits[call.rank] for call in members):
+            there = all_there(times, members) and all(call.at <= waits[call.rank] for call in members)
+            if there and not waits_its_turn(times, members):
                 yield _delay(times, number, excess, members, last.excess, is_transfer=True)
         elif other.excess > max(last.excess, 0.0):
             held[last.rank].append((last, other.excess - max(last.excess, 0.0)))
