@@ -1,6 +1,7 @@
-"""Where to look first when a message did not fit and only a log tells: who was in which call when gloo refused it.
+"""Where to look first when calls did not fit and only a log tells: two that differ, or a message that gloo refused.
 
-The rank that aborts received more than it expected: it is in a call of its own, or its sender is (gloo/transport/tcp/pair.cc).
+Of two ranks whose calls differ either may be wrong. The rank that aborts received more than gloo expected: it is in a call of
+its own, or its sender is (gloo/transport/tcp/pair.cc).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.logs.gave_up import places_of_errors
+from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
+from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 8
 _REFUSED = """
@@ -37,3 +40,18 @@ def refused_message(connection: DuckDBPyConnection) -> Iterator[str]:
         f"the calls that the ranks made last: rank {aborted[0]} received more bytes than it expected ({sizes}, {source}) and "
         f"aborted, so that it or its sender was in another call{where}"
     )
+
+
+def differing_calls(mismatches: LoggedMismatches) -> Iterator[str]:
+    """Calls under one number that differ where no majority says which of them is right."""
+    for mismatch in mismatches:
+        if not mismatch.tied:
+            continue
+        made: dict[str, list[int]] = {}
+        for rank, call in sorted(mismatch.calls.items()):
+            made.setdefault(call.signature.strip(), []).append(rank)
+        whose = ranks_text(sorted(mismatch.calls))
+        source = next(iter(mismatch.calls.values())).source
+        calls = [f"{ranks_text(ranks)} made {call}" for call, ranks in made.items()]
+        said = ", ".join(islice(calls, _MOST)) if len(made) > 1 else f"they count their {next(iter(made))} differently"
+        yield f"what {whose} ran before this call: {said} ({source}); which of them is wrong is not known"

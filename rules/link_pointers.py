@@ -34,6 +34,12 @@ _OWN_PORTS = """
 SELECT host, count(DISTINCT regexp_extract(text, ':(\\d+):\\d+ \\[', 1)), min(source) FROM logged_event
 WHERE kind = 'nic_event' AND regexp_matches(subject, '(?i)\\bport (error|down|is down)') AND NOT after_cancel GROUP BY host
 """
+# Ports over which UCX sent what nobody answered, by host; what is between, or the other side, may have failed as well.
+_UNANSWERED = """
+SELECT host, regexp_extract(subject, '^([^ ]+) ', 1), count(DISTINCT regexp_extract(text, ':(\\d+)[: \\]]', 1)), min(source)
+FROM logged_event WHERE kind = 'nic_event' AND contains(subject, 'retry count exceeded') AND NOT after_cancel
+GROUP BY ALL ORDER BY ALL
+"""
 # What NCCL's own network, or a plugin of it, could not do, in words that tell of no peer.
 _UNABLE = """
 SELECT rank, arg_min(text, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
@@ -79,6 +85,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_peer(connection)
     yield from _closed_by(connection)
     yield from _one_link(connection)
+    yield from _unanswered(connection)
     yield from _unable(connection)
     yield from _down_links(connection)
     yield from _down_ports(connection)
@@ -132,6 +139,16 @@ def _own_ports(connection: DuckDBPyConnection) -> Iterator[str]:
         ((host, processes, source),) = hosts
         whose = f"{processes} of its processes say" if processes > 1 else "one of its processes says"
         yield f"NICs, cables and switch ports of {host}: a port of its own failed, {whose} ({source})"
+
+
+def _unanswered(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One port: where several send in vain it may be a switch, or a host that all of them sent to."""
+    ports = rows_of(connection, "log_events", _UNANSWERED, kinds=("nic_event",))
+    if len(ports) == 1 and ports[0][0]:
+        ((host, nic, processes, source),) = ports
+        whose = f"sends of {processes} of its processes were" if processes > 1 else "what it sent was"
+        ends = f"{nic} of {host}, kernel logs of it and of the hosts it sends to"
+        yield f"{ends}, and what is between: {whose} not answered ({source})"
 
 
 def _unable(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-What logs tell (log_pointers.py), a GPU with an error or whose results differ, a link or port (link_pointers.py), a GPU that
-idles or is clocked down while all others are busy; a message that did not fit (call_pointers.py); few ranks that are elsewhere
-than the others in stacks of one moment, or of which nothing is here; a build that all wait for and nobody makes.
+What logs tell (log_pointers.py, end_pointers.py), a GPU with an error or whose results differ, a link or port
+(link_pointers.py), a GPU that idles or is clocked down while all others are busy; whom a library waited for
+(awaited_pointers.py); calls that did not fit (call_pointers.py); few ranks that are elsewhere than the others in stacks of one
+moment, or of which nothing is here; a build that all wait for and nobody makes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
-from forensics.rules.call_pointers import refused_message
+from forensics.rules.awaited_pointers import awaited_pointers
+from forensics.rules.call_pointers import differing_calls, refused_message
+from forensics.rules.end_pointers import end_pointers
 from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -72,15 +76,20 @@ WHERE kind = 'result_differs' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
 
 
-def pointers(connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, heard: Logged) -> tuple[str, ...]:
+def pointers(
+    connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, heard: Logged, mismatches: LoggedMismatches
+) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
         *ended_pointers(connection, heard),
         *_errors(roster, errors),
+        *end_pointers(connection),
         *_failed_tests(connection),
         *link_pointers(connection),
         *_result_differs(connection),
         *waiting_pointers(connection),
+        *awaited_pointers(connection),
+        *differing_calls(mismatches),
         *refused_message(connection),
         *_works_longer(connection),
         *_idle(connection),

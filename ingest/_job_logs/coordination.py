@@ -12,7 +12,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from forensics.ingest._job_logs import heartbeats
+from forensics.ingest._job_logs.event_owners import LAUNCHER
+from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.heartbeats import Heartbeats
+from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import MOST_RANKS, report
@@ -29,6 +32,7 @@ _SIZE = re.compile(
 )
 # At the end of a process; the first one there is the odd one as likely as the last.
 _SHUTDOWN = re.compile(r"Barrier timed out\. (?:Barrier_id|Id): Shutdown::")
+_NAME = re.compile(r"Barrier timed out\. (?:Barrier_id|Id): (\S{1,80}?)\.?(?: |$)")
 _OF_KINDS = frozenset({"chief", "master", "ps", "evaluator"})
 _LONGEST = 64
 _MOST_NAMED = 18
@@ -39,6 +43,7 @@ class _Report:
     """One report: `counted` are those that came and all, `is_whole` says that something else stands below the names."""
 
     line: int
+    barrier: str = ""
     is_shutdown: bool = False
     counted: tuple[int, int] | None = None
     late: set[int] = field(default_factory=set)
@@ -50,6 +55,8 @@ class _Report:
     def feed(self, line: str) -> None:
         """Take one line; names stand on lines of their own, and lines of somebody else may stand between them."""
         self.is_shutdown = self.is_shutdown or _SHUTDOWN.search(line) is not None
+        if not self.barrier and (name := _NAME.search(line)):
+            self.barrier = name[1]
         if came := _CAME.search(line):
             self.counted = int(came["came"]), int(came["size"])
         heading = _LATE.search(line)
@@ -106,6 +113,16 @@ class TimedOutBarriers:
         if own < size <= MOST_RANKS:
             self._sizes = {size} if self._report is not None else self._sizes | {size}
             self._report, self._is_open = None, False
+
+    def add_to(self, events: Events) -> None:
+        """Who did not come, where the report accuses nobody: all names together are too many, or of how many is not known."""
+        said = self._report
+        if said is None or not said.late or not said.barrier or said.is_shutdown or len(said.jobs) > 1 or any(self.positions):
+            return
+        tasks = ",".join(map(str, sorted(said.late)[:_MOST_NAMED]))
+        text = f"Barrier timed out. Id: {said.barrier}"
+        origin = Origin(None, LAUNCHER, "", 0)
+        events.add(said.line, "not_joined", f"tasks={tasks} barrier={said.barrier}", text, None, origin)
 
     @property
     def positions(self) -> Iterator[LogPosition]:

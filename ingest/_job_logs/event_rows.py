@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -56,6 +57,12 @@ class Events:
         """Line, text and subject of all events of one kind."""
         said = zip(*(self.columns[name] for name in ("locator", "text", "subject", "kind")), strict=True)
         return [(line, text, subject or "") for line, text, subject, known in said if known == kind]
+
+    def add_lost(self, ranks_of: Callable[[str], Collection[int]]) -> None:
+        """A node that was lost took each of its ranks with it, where they are known."""
+        for line, text, address in self.of_kind("node_failed"):
+            for rank in sorted(ranks_of(address)):
+                self.add(line, "node_failed", address, text, address, Origin(rank, None, "", 0))
 
     def close_attempt(self, before: float = inf, only: str | None = None) -> None:
         """What was read before a line, all or one kind, is of an attempt, or a stall, that is over: it shows nothing more."""

@@ -37,6 +37,15 @@ PATTERNS = (
         r"Failed to CUDA (?:calloc(?: async)?|malloc) (?P<bytes>\d{1,19}) bytes",
         "out of memory for {bytes} bytes",
     ),
+    # CUDA, of broken memory or a broken link of a GPU; the line alone, as where the frames above it are drawn in boxes.
+    pattern(
+        "device_error",
+        r"(?P<what>uncorrectable (?:ECC error(?= encountered)|NVLink error(?= detected))|CUDA_ERROR_ECC_UNCORRECTABLE)",
+        "{what}",
+        ("uncorrectable ", "CUDA_ERROR_ECC_UNC"),
+    ),
+    # DLRover, of the nodes whose test before the training failed.
+    pattern("node_suspected", r"Fault nodes are: \[(?P<nodes>\d{1,6}(?:, \d{1,6}){0,63})\]", "{nodes}"),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
     # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
     pattern(
@@ -64,6 +73,10 @@ WORDS = (
     *(
         ".cu:",
         "HIP error: ",
+        "Fault nodes are: ",
+        "uncorrectable ECC",
+        "uncorrectable NVLink",
+        "ECC_UNCORRECTABLE",
         "Failed to CUDA ",
         "] Check failed: ",
         "Memory access fault",

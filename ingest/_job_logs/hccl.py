@@ -20,7 +20,15 @@ from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("RankID:", "Notify record from remote", "Getting socket times out", "socket establish timeout", "| time out |"),
-    *("Transport init error", "AICORE execution", "AICPU execution", "aicore error", "aivec error", "fftsplus task timeout"),
+    *(
+        "Transport init error",
+        "initialize the HCCP process",
+        "AICORE execution",
+        "AICPU execution",
+        "aicore error",
+        "aivec error",
+        "fftsplus task timeout",
+    ),
 )
 _SPEAKER = re.compile(r"\(PID:(?P<pid>\d{1,9}), Device:-?\d{1,4}, RankID:(?P<rank>\d{1,7})\)")
 _PID = re.compile(r"\bE[A-Z]\d{4}:? ?\[PID: (\d{1,9})\]")
@@ -39,6 +47,7 @@ _DEVICE = re.compile(
     r"exception occurred during AI(?:CORE|CPU) execution|there is an (?:exception of )?(?:fftsplus )?ai(?:core|vec) error"
 )
 _STALL = re.compile(r"hccl fftsplus task timeout occurred")
+_NOT_STARTED = re.compile(r"Failed to initialize the HCCP process\.(?: Reason: [^.]{1,120})?")
 _NEAR = 8
 
 
@@ -72,6 +81,8 @@ class Hccl:
         rank = self._own(number, line, rank)
         if failed := _DEVICE.search(line):
             yield Said("fatal_error", failed[0], rank)
+        if refused := _NOT_STARTED.search(line):
+            yield Said("start_failed", refused[0], rank)
         if notify := _NOTIFY.search(line):
             self._groups |= {tag[1] for tag in _TAG.finditer(line)} if len(self._groups) < 2 else set()
             self._wait(number, rank, notify["remote"])

@@ -1,5 +1,5 @@
 """What Kubernetes prints of the pods of a job: `kubectl describe pod`, `get pods`, `get events`, training operator, Volcano,
-and Vertex AI of its replicas.
+DLRover's master, and Vertex AI of its replicas.
 
 Upstream: staging/src/k8s.io/kubectl/pkg/describe of kubernetes/kubernetes, the training operator of Kubeflow,
 pkg/controllers/job/job_controller.go of volcano-sh/volcano.
@@ -27,6 +27,7 @@ WORDS = (
     "OOMKilled",
     " exited with code ",
     "Event:PodFailed",
+    " to Failed][",
     " exited with a non-zero status of ",
     "The node was low on resource: ",
     "Pod ephemeral local storage usage exceeds",
@@ -42,6 +43,8 @@ _FAILED = re.compile(
     r"|\bPod:(?P<volcano>[a-z0-9][\w.-]{0,252}), Event:PodFailed, ExitCode:(?P<code>\d{1,3})\b"
     r"|\bThe replica (?P<replica>[a-z][\w-]{0,62}(?: \d{1,5})?) exited with a non-zero status of (?P<status>\d{1,3})\b"
 )
+# DLRover's master does not say with which code.
+_STATUS = re.compile(r"\]\[(?P<pod>[a-z0-9][\w.-]{0,252})\]\[status_update\]\[\w{1,20} to Failed\]\[")
 # Docker Compose kills those containers that do not end by themselves when it is asked to stop, or ends with the first of them.
 _STOPPING = ("Gracefully stopping", "Aborting on container exit")
 _SERVICE = re.compile(
@@ -109,6 +112,9 @@ class Pods:
             yield from self._end(row["pod"], 128 + signal.SIGKILL, DESCRIBED)
         elif error := _POD.search(line):
             yield from self._end(error["pod"], int(error["code"]), " by=mpi")
+        elif (status := _STATUS.search(line)) and status["pod"] not in self._ended:
+            self._ended.add(status["pod"])
+            yield Ended(None, f"pod={status['pod']}{DESCRIBED}", label(status["pod"]))
         elif mentions(line, _STOPPING):
             self._is_stopping = True
         elif service := _SERVICE.match(line):

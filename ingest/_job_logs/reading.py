@@ -251,9 +251,8 @@ class _Reader:
         if why := self.nodes.why:
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
-        for number, text, address in found.of_kind("node_failed"):
-            for rank in sorted(self._identities.of_node(address)):
-                found.add(number, "node_failed", address, text, address, Origin(rank, None, "", 0))
+        found.add_lost(self._identities.of_node)
+        self._coordination.add_to(found)
         self._served.add_to(self.events, self.origins.servers)
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
         begin = max(resumed, found.begin_after_gap() or 0, self._start_line)

@@ -1,0 +1,49 @@
+"""Where to look first when a library says whom it waited for, in numbers that prove nothing about a rank.
+
+JAX lists the tasks that did not come to a barrier, and not always how many there are; HCCL numbers ranks within a communicator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+
+# Tasks that did not come to a barrier, of which nothing says whether they are few.
+_NOT_JOINED = r"""
+SELECT regexp_extract(subject, 'tasks=([0-9,]+)', 1), regexp_extract(subject, ' barrier=(.+)', 1), min(source)
+FROM logged_event WHERE kind = 'not_joined' GROUP BY ALL ORDER BY ALL
+"""
+# Numbers of the ranks whom others waited for, within their communicator.
+_HCCL = r"""
+SELECT regexp_extract(subject, ' of rank (\d+)$', 1) AS remote, count(DISTINCT rank), min(rank), min(source)
+FROM logged_event WHERE kind = 'transfer_timeout' AND regexp_matches(subject, '^HCCL: notify of rank \d') AND NOT after_cancel
+GROUP BY remote ORDER BY remote
+"""
+_PLACED = "SELECT 1 FROM log_positions WHERE origin = 'hccl' LIMIT 1"
+
+
+def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Each a sentence that says what to get."""
+    yield from _not_joined(connection)
+    yield from _of_hccl(connection)
+
+
+def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
+    found = rows_of(connection, "log_events", _NOT_JOINED, kinds=("not_joined",))
+    if len(found) == 1:
+        ((tasks, barrier, source),) = found
+        whose = f"task{'s' if ',' in tasks else ''} {tasks}"
+        yield f"whether {whose} of JAX were started, and their logs: they did not come to the barrier {barrier} ({source})"
+
+
+def _of_hccl(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one number that somebody waited for; where several are waited for, they wait for each other as likely."""
+    found = rows_of(connection, "log_events", _HCCL, kinds=("transfer_timeout",))
+    if len(found) == 1 and not rows_of(connection, "log_positions", _PLACED):
+        ((remote, waiting, rank, source),) = found
+        who = f"rank {rank}" if waiting == 1 else f"{waiting} ranks" if waiting else "somebody"
+        of = f"log and device of whoever is number {remote} of the communicator in which {who} gave up waiting"
+        yield f"{of} ({source}): numbers of HCCL are those of the communicator"

@@ -1,0 +1,73 @@
+"""Where to look first by how processes ended of which none can be named: devices, tests, signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.text.evidence_text import ranks_text
+
+# Errors of the hardware of a GPU that no line gives a rank, by log.
+_HARDWARE = """
+SELECT path, arg_min(subject, locator), arg_min(source, locator) FROM logged_event
+WHERE kind = 'device_error' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
+"""
+_SUSPECTED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_suspected' GROUP BY subject ORDER BY subject"
+_NOT_STARTED = """
+SELECT rank, min(subject), min(source) FROM logged_event
+WHERE kind = 'start_failed' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
+"""
+# How each rank ended; a launcher asks those that are left to end.
+_SIGNALS = r"""
+SELECT rank, arg_min(try_cast(regexp_extract(subject, '^exitcode=(-?\d{1,3})\b', 1) AS INTEGER), (path, locator)), min(source)
+FROM logged_event WHERE kind = 'process_exit' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
+"""
+_SHARED = {
+    -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
+    -signal.SIGKILL: "memory and kernel log of their host (OOM kills), and whoever may have killed them",
+}
+"""What processes of a host have in common, by the signal that ends all of them when it fails."""
+
+
+def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Each a sentence that says what to get."""
+    yield from _suspected(connection)
+    yield from _hardware(connection)
+    yield from _not_started(connection)
+    yield from _one_signal(connection)
+
+
+def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node that failed the launcher's own test; nodes are tested in pairs, so that of two one may have failed the other."""
+    found = rows_of(connection, "log_events", _SUSPECTED, kinds=("node_suspected",))
+    if len(found) == 1 and found[0][0].isdigit():
+        ((node, source),) = found
+        yield f"GPUs, NICs and kernel log of node {node}, by DLRover's numbers: it failed its test before training ({source})"
+
+
+def _hardware(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one log that speaks of a broken GPU."""
+    found = rows_of(connection, "log_events", _HARDWARE, kinds=("device_error",))
+    if len(found) == 1:
+        ((_, what, source),) = found
+        yield f"which rank met an {what} ({source}), its GPU (`nvidia-smi -q -d ECC`) and the kernel log of its host (Xid)"
+
+
+def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank: what keeps all of them from starting is of the job."""
+    found = rows_of(connection, "log_events", _NOT_STARTED, kinds=("start_failed",))
+    if len(found) == 1:
+        ((rank, what, source),) = found
+        yield f"what else holds the device of rank {rank}: it could not start ({what}; {source})"
+
+
+def _one_signal(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Several ranks that one signal ended, and no rank that ended otherwise but was asked to."""
+    ended = [row for row in rows_of(connection, "log_events", _SIGNALS, kinds=("process_exit",)) if row[1] != -signal.SIGTERM]
+    codes = {code for _, code, _ in ended}
+    if len(ended) > 1 and len(codes) == 1 and (what := _SHARED.get(next(iter(codes)) or 0)):
+        name = signal.Signals(-ended[0][1]).name
+        yield f"{what}: {ranks_text([rank for rank, *_ in ended])} were all ended by {name} ({ended[0][2]})"

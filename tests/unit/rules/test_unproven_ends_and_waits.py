@@ -1,0 +1,118 @@
+"""What pasted logs show of broken devices, refused starts, signals, waits and calls that differ: leads, no accusations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, pasted
+
+RAISED = "RuntimeError: CUDA error: {0}\n"
+ECC = RAISED.format("uncorrectable ECC error encountered")
+ENDED = (
+    "[{at}]:\n  time      : 2026-02-03_04:05:06\n  host      : gn-3\n  rank      : {rank} (local_rank: {rank})\n"
+    "  exitcode  : {code} (pid: 51{rank})\n  error_file: <N/A>\n  traceback : Signal {signal} received by PID 51{rank}\n"
+)
+
+
+def table(*codes: int) -> str:
+    """What torchrun says of ranks that ended with these codes."""
+    rule = "-" * 60 + "\n"
+    rows = [ENDED.format(at=rank, rank=rank, code=code, signal=-code) for rank, code in enumerate(codes)]
+    head = "=" * 60 + "\ntrain.py FAILED\n" + rule + "Failures:\n"
+    return head + "".join(rows[1:]) + rule + "Root Cause (first observed failure):\n" + rows[0] + "=" * 60 + "\n"
+
+
+def refused(rank: int) -> str:
+    """A process of torch_npu whose device another one holds."""
+    return (
+        f"[ERROR] 2026-03-27-14:02:11 (PID:3012{rank}, Device:{rank}, RankID:{rank}) ERR02200 DIST call hccl api failed.\n"
+        "EJ0001: 2026-03-27-14:02:11.4 Failed to initialize the HCCP process. Reason: The last process is running.\n"
+    )
+
+
+def unanswered(host: str, pid: int) -> str:
+    return f"[{host}:{pid}:0:{pid}] ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_2:1/IB (synd 0x15 vend 0x81)\n"
+
+
+def moved(worker: int, status: str) -> str:
+    """DLRover's master on one of its pods."""
+    pod = f"llm-7-edljob-worker-{worker}"
+    return (
+        f"[2026-01-02 03:04:05,001] [INFO] [reporter.py:68:report] [2026-01-02, 03:04:05][warn][{pod}][status_update]"
+        f'[Running to {status}][{{"from_state": "Running", "to_state": "{status}", "node": "{pod}"}}]\n'
+    )
+
+
+CHECKED = "[2026-01-02 03:04:05,001] [INFO] [training.py:771:run] Fault nodes are: [{0}]  and stragglers are: [].\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ECC, "which rank met an uncorrectable ECC error"),
+        (RAISED.format("out of memory"), None),
+        (refused(3), "holds the device of rank 3"),
+        (refused(3) + refused(5), None),
+        (table(-7, -7), "/dev/shm"),
+        (table(-9, -9, -15), "OOM kills"),
+        (table(-7, -9), None),
+        (table(1, 1), None),
+        (unanswered("gn-3", 71) + unanswered("gn-3", 72), "sends of 2 of its processes"),
+        (unanswered("gn-3", 71) + unanswered("gn-4", 72), None),
+        (moved(4, "Failed"), "pod llm-7-edljob-worker-4, which ended"),
+        (moved(4, "Succeeded"), None),
+        (moved(4, "Failed") + moved(6, "Failed"), None),
+        (CHECKED.format(2), "node 2, by DLRover's numbers"),
+        (CHECKED.format("") + CHECKED.format("1, 2"), None),
+    ],
+)
+def test_where_to_look_after_ends_of_unknown_ranks(tmp_path: Path, text: str, said: str | None) -> None:
+    verdict = pasted(tmp_path, text)
+    assert any(said in lead for lead in verdict.leads) if said else not verdict.leads
+    assert not named(verdict)
+
+
+def late(*tasks: int, barrier: str = "restore_done0") -> str:
+    """JAX's report of tasks that did not come to a barrier, of a job whose size nothing tells."""
+    head = f"XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: {barrier}. Timed out task names:\n"
+    return head + "".join(f"/job:jax_worker/replica:0/task:{task}\n" for task in tasks) + "\nAdditional GRPC error\n"
+
+
+def notified(rank: int, remote: object) -> str:
+    return (
+        f"[ERROR] 2026-03-27-14:32:11 (PID:30{rank}, Device:0, RankID:{rank}) ERR00100 PTA call acl api failed.\n"
+        f"EI0002: [PID: 30{rank}] 2026-03-27-14:32:24 The wait execution of the Notify register times out. Reason: The Notify "
+        f"register has not received the Notify record from remote rank: [{remote}]. base information: [tag[AllReduce_g7]]\n"
+    )
+
+
+def differ(first: str, second: str) -> str:
+    """What torch raises when it compared two fingerprints."""
+    print_of = "Rank {0} is running collective: CollectiveFingerPrint({1})"
+    pair = f"{print_of.format(2, first)}, but {print_of.format(5, second)}."
+    return f"[rank2]: RuntimeError: Detected mismatch between collectives on ranks. {pair}\n"
+
+
+REDUCED = "SequenceNumber=31, OpType=ALLREDUCE, TensorShape=[{0}], TensorDtypes=Float"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (late(0, 3), "whether tasks 0,3 of JAX were started"),
+        (late(0, 3, barrier="Shutdown::7"), None),
+        (late(0, 3) + "".join(f"09:5{n}:00 INFO step {n} loss 2.{n}\n" for n in range(9)), None),
+        (notified(101, 24), "whoever is number 24 of the communicator in which rank 101 gave up"),
+        (notified(101, "unknown"), None),
+        (notified(101, 24) + notified(124, 1), None),
+        (differ(REDUCED.format(64), REDUCED.format(96)), "rank 2 made allreduce 64 Float, rank 5 made allreduce 96 Float"),
+        (differ("SequenceNumber=1OpType=BARRIER", "SequenceNumber=0OpType=BARRIER"), "they count their barrier differently"),
+        (differ(REDUCED.format(64), REDUCED.format(64)), None),
+    ],
+)
+def test_whom_a_library_waited_for_or_found_apart(tmp_path: Path, text: str, said: str | None) -> None:
+    verdict = pasted(tmp_path, text)
+    assert any(said in lead for lead in verdict.leads) if said else not verdict.leads
+    assert not named(verdict)
