@@ -28,7 +28,7 @@ from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
-from forensics.rules.reductions.frontier.long_stages import is_limited, is_of_device
+from forensics.rules.reductions.frontier.long_stages import is_late_before, is_limited, is_of_device
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
@@ -122,8 +122,8 @@ def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str])
 
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
-    name = StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
     launched = is_of_device(judged, culprit)
+    name = _stage(judged, culprit, launched)
     on_device = culprit.device or (culprit.stage == judged.attribution.sync and launched)
     of_host = culprit.stage in _ON_HOST and not culprit.device
     component = Component.HOST if of_host else Component.COMPUTE if on_device else Component.UNKNOWN
@@ -140,6 +140,13 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
         since=_since(judged, culprit),
         next_steps=_next_steps(culprit),
     )
+
+
+def _stage(judged: WindowVerdict, culprit: Culprit, launched: bool) -> StageName:
+    """Its stage; unknown where a device that comes late to the first collective may have computed longer before this stage."""
+    if launched and is_late_before(judged, culprit):
+        return StageName.UNKNOWN
+    return StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
 
 
 def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float, launched: bool) -> Cause:
@@ -196,6 +203,11 @@ def _evidence(judged: WindowVerdict, culprit: Culprit, launched: bool) -> Iterat
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
     elif culprit.stage in _PASSES and launched:
         yield Evidence(f"hosts had launched {culprit.stage} with the others: what is late is the device", path)
+        if is_late_before(judged, culprit):
+            early = (
+                f"it comes late to the first collective of a step already: work of a pass before {culprit.stage} looks the same"
+            )
+            yield Evidence(early, path)
     if culprit.steps < _ENOUGH_STEPS:
         yield Evidence(f"only {culprit.steps} steps could be compared: less than a habit shows", path, supports=False)
     if culprit.tied:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from forensics.model import StageName
+from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.roles import roles_differ
@@ -14,8 +15,12 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowV
 
 # Of what a rank is late by: a host that launched its work later by less leaves nearly all of it to its device.
 _OF_HOST = 0.2
-# Of the steps in which it should have noted when it had launched its work.
+# Of what a rank is late by, at the first collective of a step: jitter of equal ranks is less.
+_EARLY = 0.3
+# Of the steps in which it should have noted when it had launched its work: of lost notes nothing tells which they were.
 _NOTED = 0.9
+# Of the steps whose calls a recorder still holds, the newest ones.
+_RECORDED = 0.5
 # Of the wall time: stages that overlap by more were nested or counted twice, and tell no loss.
 _MOST_OVERLAP = 0.1
 
@@ -45,14 +50,33 @@ def is_limited(judged: WindowVerdict, gates: Gates) -> bool:
 def is_of_device(judged: WindowVerdict, culprit: Culprit) -> bool:
     """Whether its ranks are late in their collectives, while their hosts had launched the work before them with the others.
 
-    Notes of arrivals are those of a host; on a device, collectives begin when what was launched before them is done.
+    Notes of arrivals, or of calls, are those of a host; on a device, collectives begin when what was launched before is done.
     """
-    own = (judged.matrix.arrived or {}).get(culprit.stage)
+    noted, waits = (judged.matrix.arrived or {}).get(culprit.stage), judged.waits
+    if noted is None and waits is not None and culprit.stage == judged.attribution.sync:
+        later = _beside_others(judged, culprit, waits.launched, _RECORDED)
+    else:
+        later = _beside_others(judged, culprit, noted, _NOTED)
+    return later is not None and float(later.max()) <= _OF_HOST * culprit.typical_ns
+
+
+def is_late_before(judged: WindowVerdict, culprit: Culprit) -> bool:
+    """Whether its ranks come late to the first collective of a step already, by a good part of what they are late by.
+
+    What a device does for forward shows there as well as the first part of backward.
+    """
+    first = judged.waits.first if judged.waits is not None and culprit.stage == judged.attribution.sync else None
+    later = _beside_others(judged, culprit, None if first is None else -first, _RECORDED)
+    return later is not None and float(later.max()) >= _EARLY * culprit.typical_ns
+
+
+def _beside_others(judged: WindowVerdict, culprit: Culprit, own: Floats | None, least: float) -> Floats | None:
+    """By how much a time of its ranks is usually longer than that of the others; None where less than that share is known."""
     if own is None or judged.attribution.waits != "collectives" or not culprit.ranks:
-        return False
+        return None
     rows = judged.matrix.steps >= (judged.matrix.steps[0] if culprit.onset is None else culprit.onset)
     named = np.isin(judged.matrix.ranks, culprit.ranks)
-    if not rows.any() or named.all() or float(np.isfinite(own[rows]).mean()) < _NOTED:
-        return False
-    later = np.nanmedian(own[rows][:, named] - np.nanmedian(own[rows][:, ~named], axis=1, keepdims=True), axis=0)
-    return float(later.max()) <= _OF_HOST * culprit.typical_ns
+    if not rows.any() or named.all() or float(np.isfinite(own[rows]).mean()) < least:
+        return None
+    beyond = own[rows][:, named] - np.nanmedian(own[rows][:, ~named], axis=1, keepdims=True)
+    return np.asarray(np.nanmedian(beyond, axis=0))

@@ -33,12 +33,13 @@ class FrontierWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowVerdict:
-    """Both readings of a window: the identity with its labels, and the attribution."""
+    """Both readings of a window: the identity with its labels, and the attribution; `waits` are those of the window."""
 
     matrix: StageMatrix
     examined: Examined
     attribution: Attribution
     cut: Cut | None
+    waits: Waiting | None = None
 
 
 def regimes(window: FrontierWindow, gates: Gates) -> tuple[WindowVerdict, ...]:
@@ -95,4 +96,4 @@ def judge(window: FrontierWindow, gates: Gates) -> WindowVerdict:
     whole = None if isinstance(found, str) else found
     attribution = attribute(whole_steps, found, gates, window.since)
     reference = None if attribution.onset is None else _before(matrix, attribution.onset, gates)
-    return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole)
+    return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole, window.waits)

@@ -3,14 +3,14 @@
 The member that comes last is in the call for the shortest time; what the others are in it beyond that, they wait. Calls may run
 side by side, so that their waits are united and never added up. Calls of one stream run one after the other while the rank
 works on: once the others wait in the first call of a step, the later ones begin late on them, and last as long as the late rank
-works between its calls, which they would have worked as well. Then only the first wait shows how late it is.
+works between its calls, which they would have worked as well. Then only the first wait shows how late it is. Where a later one
+is longer than in steps in which the first was as long, another rank became late since, and that is who the step waits for.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,11 +29,11 @@ WITH marks AS (
 ), calls AS (
     SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, least(o.device_start_ns, o.device_end_ns - o.duration_ns) AS begun,
         o.duration_ns AS lasted,
-        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called, o.sequence
+        coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called, o.sequence, o.enqueued_ns IS NOT NULL AS of_host
     FROM operations o WHERE o.rank IS NOT NULL AND o.device_start_ns IS NOT NULL AND o.duration_ns IS NOT NULL
         AND NOT coalesce(o.is_p2p, false)
     UNION ALL
-    SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns, NULL FROM spans
+    SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns, NULL, false FROM spans
     WHERE category = 'collective' AND rank IS NOT NULL AND end_ns IS NOT NULL
 ), placed AS (
     SELECT c.*, m.step FROM calls c ASOF JOIN marks m ON c.rank = m.rank AND c.called >= m.begin_ns
@@ -41,7 +41,7 @@ WITH marks AS (
     SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind, sequence ORDER BY called, begun) AS place,
         count(*) OVER (PARTITION BY rank, step, pg, kind, sequence) AS many FROM placed
 )
-SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited, called FROM numbered
+SELECT rank, step, begun, lasted - min(lasted) OVER same AS waited, called, of_host FROM numbered
 WINDOW same AS (PARTITION BY if(sequence IS NULL, step, NULL), pg, kind, sequence, many, place)
 QUALIFY count(*) OVER same > 1 ORDER BY rank, step, called, begun
 """
@@ -51,11 +51,20 @@ _OPEN = -1
 
 
 class Wait(NamedTuple):
-    """One wait in ns, realtime: when it began and ended on the device, as far as that is known, and when the host called."""
+    """One wait in ns, realtime: when it began and ended on the device, as far as that is known, and when the host called.
+
+    `of_host`: a recorder noted that moment; else it is when the device began.
+    """
 
     begin: int
     end: int
     called: int
+    of_host: bool = False
+
+    @property
+    def length(self) -> int:
+        """How long it was."""
+        return self.end - self.begin
 
 
 Waits = dict[tuple[int, int], list[Wait]]
@@ -65,8 +74,8 @@ Waits = dict[tuple[int, int], list[Wait]]
 def collective_waits(connection: DuckDBPyConnection) -> Waits:
     """The waits of a case; empty when no collective was timed on its members."""
     waits: Waits = defaultdict(list)
-    for rank, step, begun, waited, called in rows_of(connection, "steps", _CALLS):
-        waits[rank, step].append(Wait(begun, begun + waited, called))
+    for rank, step, begun, waited, called, of_host in rows_of(connection, "steps", _CALLS):
+        waits[rank, step].append(Wait(begun, begun + waited, called, of_host))
     return waits
 
 
@@ -102,18 +111,43 @@ def _waits_for_messages(connection: DuckDBPyConnection) -> frozenset[int]:
     return frozenset(rank for (rank,) in connection.execute(_MESSAGES).fetchall())
 
 
-def _united_after_first(found: Sequence[Wait]) -> float:
-    """The first wait alone where it is a good part of all, else every wait."""
-    if not found:
-        return 0.0
-    first, total = float(found[0].end - found[0].begin), united(found)
-    return first if first >= _FIRST * total else total
+class _Waited(NamedTuple):
+    """What one rank waited in each step: by the first wait where it is a good part of all, else all of it.
+
+    `since` is what later calls of a step took longer than with as long a first wait, NaN where the first one is small.
+    """
+
+    length: Floats
+    since: Floats
+
+
+def _waited(steps: Sequence[Sequence[Wait]]) -> _Waited:
+    total = np.array([united(found) for found in steps])
+    first = np.array([found[0].length if found else 0.0 for found in steps])
+    is_first = (first > 0) & (first >= _FIRST * total)
+    since = np.where(is_first, 0.0, np.nan)
+    counts = [len(found) for found in steps]
+    # Only calls of steps that make as many can be compared by their place in the step.
+    same = np.flatnonzero(np.array(counts) == max(counts, key=counts.count))
+    later = np.array([[wait.length for wait in steps[row][1:]] for row in same.tolist()], dtype=np.float64)
+    for place, row in enumerate(same.tolist()):
+        if is_first[row]:
+            beyond = later[place] - later[first[same] >= (1 - _FIRST) * first[row]].min(axis=0)
+            since[row] = beyond[beyond >= _FIRST * total[row]].sum()
+    return _Waited(np.where(is_first, first, total), since)
+
+
+def _met_last(found: Sequence[_Waited]) -> Floats:
+    """Waits for the rank that came last, `[step, rank]`: since the first call, where most ranks waited for one then."""
+    length, since = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+    is_later = 2 * (since > 0).sum(axis=1, keepdims=True) > len(found)
+    return np.asarray(np.where(is_later & np.isfinite(since), since, length))
 
 
 def united(waits: Iterable[Wait]) -> float:
     """Length of the union of waits."""
     total, reached = 0, None
-    for begin, end, _ in sorted(waits):
+    for begin, end, *_ in sorted(waits):
         start = begin if reached is None else max(begin, reached)
         total += max(end - start, 0)
         reached = end if reached is None else max(reached, end)
@@ -124,12 +158,16 @@ class Waiting(NamedTuple):
     """Time spent waiting in ns by stage, `[step, column, rank]`, and the stage in which most of it begins.
 
     `unstaged`: what of that in stage `where` lies before it in no stage. `of_all`: it is known of every rank in every step.
+    `first` is what was waited in the first call of the step that counts in that stage, `launched` the time from the begin of
+    the stage until the host had made the last one (`[step, rank]`, NaN: not known).
     """
 
     times: Floats
     where: int
     unstaged: Floats | float = 0.0
     of_all: bool = True
+    first: Floats | None = None
+    launched: Floats | None = None
 
 
 def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
@@ -157,14 +195,27 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
     if not inside.any():
         return None
     where = int(inside.sum(axis=(0, 2)).argmax())
-    times = np.zeros(matrix.durations.shape)
+    times, first = np.zeros(matrix.durations.shape), np.full(known.shape, np.nan)
+    launched = np.full(known.shape, np.nan)
+    begun = ends[:, where] - matrix.durations[:, where]
+    met = [[_of_meeting(held[row, column], where) for row in range(len(known))] for column in range(len(matrix.ranks))]
+    times[:, where] = _met_last([_waited(here) for here in met])
+    for row, column in np.ndindex(known.shape):
+        if here := met[column][row]:
+            first[row, column] = here[0].length
+            launched[row, column] = here[-1].called - begun[row, column] if here[-1].of_host else np.nan
     for (row, column), by_stage in held.items():
-        here = sorted(itertools.chain(by_stage.pop(_OPEN, ()), by_stage.pop(where, ())), key=lambda wait: wait.called)
-        times[row, where, column] = _united_after_first(here)
         for stage, found in by_stage.items():
-            times[row, stage, column] = united(found)
+            if stage not in (_OPEN, where):
+                times[row, stage, column] = united(found)
     times[:, where] = _filled(times[:, where], known, matrix.durations[:, where])
-    return Waiting(times, where, np.minimum(before[:, where], times[:, where]), bool(known.all()))
+    unstaged = np.minimum(before[:, where], times[:, where])
+    return Waiting(times, where, unstaged, bool(known.all()), first, launched)
+
+
+def _of_meeting(by_stage: Mapping[int, Sequence[Wait]], where: int) -> list[Wait]:
+    """The waits of a step that the host may have met in the stage in which ranks meet, in the order of their calls."""
+    return sorted((*by_stage.get(_OPEN, ()), *by_stage.get(where, ())), key=lambda wait: wait.called)
 
 
 def _stage_of(wait: Wait, ends: Ints) -> int:

@@ -104,7 +104,7 @@ def test_what_follows_the_stages_counts_where_the_waiting_is_alone() -> None:
     wide = ended(made, waits)
     assert wide is not None and wide.columns[-1].stage == REST and np.abs(wide.residual).max() < 2
     inside = {
-        key: [Wait(begin - 250 * MS, end - 250 * MS, called) for begin, end, called in each] for key, each in waits.items()
+        key: [Wait(begin - 250 * MS, end - 250 * MS, called) for begin, end, called, _ in each] for key, each in waits.items()
     }
     assert ended(made, inside) is None
     assert ended(replace(made, source="recorder"), waits) is None

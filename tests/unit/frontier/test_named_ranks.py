@@ -142,6 +142,39 @@ def test_a_device_is_late_where_its_host_had_launched_with_the_others(later_ms: 
     assert (finding.ranks, finding.stage.name, finding.cause) == ((3,), "backward", cause)
 
 
+@pytest.mark.parametrize(
+    ("early_ms", "later_ms", "known", "stage", "cause"),
+    [
+        (0.0, 0.0, 1.0, "backward", Cause.COMPUTE_SLOW),
+        (110.0, 0.0, 1.0, "unknown", Cause.COMPUTE_SLOW),
+        (110.0, 100.0, 1.0, "backward", Cause.UNKNOWN),
+        (110.0, 0.0, 0.3, "backward", Cause.UNKNOWN),
+    ],
+    ids=["late behind the first call", "late to the first call", "so is its host", "most calls are not recorded"],
+)
+def test_a_device_that_is_late_to_the_first_collective_may_be_late_by_forward(
+    early_ms: float, later_ms: float, known: float, stage: str, cause: Cause
+) -> None:
+    """Rank 3 works 120 ms longer in backward, or its device did in forward, by calls that a recorder dates."""
+    rule = find("FX170")
+    assert rule is not None
+    slow = job("backward", arrivals=True)
+    waits = np.zeros_like(slow.durations)
+    waits[:, 2] = slow.durations[:, 2] - (slow.arrived or {})["backward"] - 15 * MS
+    chance = np.random.default_rng(1)
+    first, launched = (ms * MS * (1 + 0.03 * chance.standard_normal(slow.walls.shape)) for ms in (early_ms, 30))
+    first[:, 3], launched[:, 3] = 0, launched[:, 3] + later_ms * MS
+    for each in (first, launched):
+        each[: round((1 - known) * len(each))] = np.nan
+    made = replace(slow, arrived=None, asked={"forward": 100})
+    given: dict[object, object] = {
+        FrontierWindows: FrontierWindows((FrontierWindow(made, Waiting(waits, 2, first=first, launched=launched)),)),
+        Thresholds: thresholds(rule, {}),
+    }
+    (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+    assert (finding.ranks, finding.stage.name, finding.cause) == ((3,), stage, cause)
+
+
 def test_what_a_step_would_take_without_a_slow_rank_is_said() -> None:
     """Steps of 206 ms or so, 120 ms of which one rank costs."""
     rule = find("FX170")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,8 +37,8 @@ def test_a_call_began_its_duration_before_its_end(found_ns: int) -> None:
             [rank, END - lasted, began, ended, lasted],
         )
     waits = collective_waits(case)
-    ((begin, end, called),) = waits[0, 7]
-    assert called == END - LASTED[0]
+    ((begin, end, called, of_host),) = waits[0, 7]
+    assert of_host and called == END - LASTED[0]
     assert end - begin == 300 * MS
     assert 0 <= begin - (END - LASTED[0]) <= 100 * MS
 
@@ -87,3 +88,37 @@ def test_waits_are_of_the_stage_that_the_host_waits_in() -> None:
     for key, found in waits_of(late, 3, in_callbacks).items():
         waits[key] += found
     assert blamed(replace(late, arrived=None), waits) == [("callbacks", (3,))]
+
+
+def calls_of(late: StageMatrix, waited: Sequence[Ints]) -> Waits:
+    """Calls of each step that are made one after the other as its backward pass begins, with what each rank waits in them."""
+    made: dict[tuple[int, int], list[Wait]] = {}
+    for place, each in enumerate(waited):
+        for key, found in waits_of(late, 2, each).items():
+            made.setdefault(key, []).extend(wait._replace(called=wait.called + place) for wait in found)
+    return made
+
+
+def test_a_rank_that_comes_later_to_a_later_call_is_seen_behind_those_late_to_the_first() -> None:
+    """Ranks 0 and 1 are late in forward; from step 60 on rank 5 is late to the second call, for which all wait longer."""
+    early = job("forward", who=lambda _: slice(0, 2), delay_ms=40)
+    since = (np.arange(120) >= 60)[:, None]
+    longer = early.durations.copy()
+    longer[:, 2] += since * 60 * MS
+    moved = np.cumsum(np.where(since[:, 0], 60 * MS, 0)).astype(np.int64)
+    assert early.ends is not None
+    ends = early.ends + moved[:, None, None]
+    ends[:, :2] -= np.where(since, 60 * MS, 0).astype(np.int64)[:, :, None]
+    begins = early.begins + (moved - np.where(since[:, 0], 60 * MS, 0))[:, None].astype(np.int64)
+    late = replace(early, durations=longer, walls=early.walls + since * 60 * MS, ends=ends, begins=begins)
+    others = np.array(late.ranks) > 1
+    first = np.where(others, 40 * MS, 0) * np.ones((120, 1), int)
+    second = np.where(others, 15 * MS, 0) + since * np.where(np.array(late.ranks) == 5, -15 * MS, 60 * MS)
+    assert ("backward", (5,)) in blamed(late, calls_of(late, (first, second.clip(0).astype(int))))
+
+
+def test_what_the_others_would_have_worked_between_calls_makes_no_rank_long_there() -> None:
+    """Rank 3 is late in forward by more and less: to the second call it comes by the work that lies between them."""
+    late = job("forward", when=lambda step: True, delay_ms=80)
+    by = np.where(np.arange(120) % 2, 80 * MS, 45 * MS).astype(int)[:, None] * (np.array(late.ranks) != 3)
+    assert blamed(late, calls_of(late, (by, np.minimum(by, 70 * MS)))) == [("forward", (3,))]
