@@ -31,16 +31,19 @@ from forensics.rules.reductions.network.call_paces import (
     SlowMembers,
     slow_members,
 )
+from forensics.rules.reductions.network.long_calls import LongCalls, statement
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 _SHOWN = 3
 # Times as long as alike calls: less is no difference.
 _AS_LONG = 1.25
+_RIVALS = "a link that fails for as long, or a process that stands still, would leave the same evidence"
 
 
 def _evaluate(
@@ -52,10 +55,14 @@ def _evaluate(
     hardware: Hardware,
     busy: BusyHosts,
     roster: Roster,
+    long: LongCalls,
+    times: StepTimes,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
         return
+    if long.ranks and (share := min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))) >= thresholds["least_share"]:
+        yield shown_by_cores(_now_and_then(long, share), busy, roster)
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
@@ -71,6 +78,28 @@ def _evaluate(
         yield shown_by_cores(found, busy, roster)
         if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _now_and_then(long: LongCalls, share: float) -> Finding:
+    """A rank, or one of two, of which some calls take far longer than others alike, and all other calls do not."""
+    is_known = long.rank is not None
+    return Finding(
+        ranks=long.ranks,
+        cause=Cause.PROXY_DELAY,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.BEHIND_AND_BUSY,
+        confidence=Confidence.SUSPECT,
+        evidence=(Evidence(statement(long), long.found[0].source), Evidence(_RIVALS, supports=False)),
+        granularity=Granularity.RANK if is_known else Granularity.LINK,
+        members=Members.EACH if is_known else Members.ONE_OF,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("late_start", "local" if is_known else "unknown"),
+        impact=Impact(round(long.lost_ns), round(share, 3), len(long.found), "arrival"),
+        next_steps=(
+            f"check the NCCL proxy threads of {ranks_text(long.ranks)}: are they scheduled, do they share a core",
+            f"check ports and links of the NICs of {ranks_text(long.ranks)} for errors and retries at these times",
+        ),
+    )
 
 
 def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Collectives that took far longer than usual although all members were there, and the one rank that all of these share.
+"""Calls that took far longer than usual although all members were there, and the one rank that all of these share.
 
 A member that comes last is in a call only for as long as it takes, on its own clock: so what all members were in for long was
 held up inside (Mycroft section 7.1, delay in NCCL's proxy). One such call accuses nobody. Several of different groups that have
@@ -7,6 +7,7 @@ one rank in common, while all other calls take what they usually do, are of that
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from duckdb import DuckDBPyConnection
@@ -16,6 +17,9 @@ from forensics.model import Cause, Component, Evidence, Finding
 from forensics.rules.reductions.arrivals.arrivals import JOINT
 from forensics.rules.reductions.calls.group_times import has_durations, joined_group_times
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.long_messages import long_messages
+from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 # Times what is usual for calls of the communicator of this kind and size, of which there must be so many, and ns more.
 _FACTOR, _LEAST_USUAL, _LEAST_NS = 3.0, 8, 100_000_000
@@ -56,7 +60,7 @@ FROM long l JOIN sources c ON c.source_id = l.source_id ORDER BY ALL
 
 @dataclass(frozen=True, slots=True)
 class LongCall:
-    """One collective of `ranks` that took `took_ns` once all were there, `usual_ns` others of its communicator."""
+    """One collective or message of `ranks` that took `took_ns` once all were there, `usual_ns` others of its communicator."""
 
     communicator: str
     ranks: tuple[int, ...]
@@ -67,10 +71,19 @@ class LongCall:
 
 @dataclass(frozen=True, slots=True)
 class LongCalls:
-    """Collectives that took far longer than usual; `rank` is the one that all of them share, where they tell it."""
+    """Calls that took far longer than usual; `rank` is the one that all of them share, where they tell it.
+
+    `link` are the two ranks that all of them are of, where no other call is long.
+    """
 
     found: tuple[LongCall, ...] = ()
     rank: int | None = None
+    link: tuple[int, int] | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The rank that all of them share, or the two."""
+        return self.link or (() if self.rank is None else (self.rank,))
 
     @property
     def lost_ns(self) -> float:
@@ -79,25 +92,38 @@ class LongCalls:
 
 
 @reduction
-def long_calls(connection: DuckDBPyConnection) -> LongCalls:
-    """Read the collectives whose members are all recorded, with the time of each on its own clock."""
+def long_calls(connection: DuckDBPyConnection, times: StepTimes) -> LongCalls:
+    """Read the calls whose members are all recorded, with the time of each on its own clock."""
     rows = rows_of(connection, "operations", _LONG) if has_durations(connection) else []
-    found = tuple(LongCall(name, tuple(ranks), float(took), float(usual), path) for name, ranks, took, usual, path in rows)
-    return LongCalls(found, _shared(found))
+    found = [LongCall(name, tuple(ranks), float(took), float(usual), path) for name, ranks, took, usual, path in rows]
+    found += _messages(connection, times)
+    return LongCalls(tuple(found), *_shared(found))
 
 
-def _shared(found: tuple[LongCall, ...]) -> int | None:
-    """The only rank that is in all of several calls of several groups."""
+def _messages(connection: DuckDBPyConnection, times: StepTimes) -> Iterator[LongCall]:
+    if times.is_traced:
+        return
+    long = list(long_messages(times, _FACTOR, _LEAST_NS, _LEAST_USUAL, _MOST_PART))
+    paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources")) if long else {}
+    for each in long:
+        source = f"{paths.get(int(each.record.source_id[each.place]))}#entry={each.record.locator[each.place]}"
+        yield LongCall(each.communicator, tuple(sorted(each.ranks)), each.took_ns, each.usual_ns, source)
+
+
+def _shared(found: Sequence[LongCall]) -> tuple[int | None, tuple[int, int] | None]:
+    """The only rank that is in all of several calls of several groups; the two that all calls are of, where it is these."""
     groups = {each.ranks for each in found}
-    if len(found) < _LEAST_CALLS or len(groups) < _LEAST_GROUPS:
-        return None
-    shared = set[int].intersection(*map(set, groups))
-    return shared.pop() if len(shared) == 1 else None
+    if len(found) < _LEAST_CALLS:
+        return None, None
+    shared = sorted(set[int].intersection(*map(set, groups)))
+    if len(groups) < _LEAST_GROUPS:
+        return None, (shared[0], shared[1]) if len(shared) == 2 else None
+    return (shared[0] if len(shared) == 1 else None), None
 
 
 def held_inside(finding: Finding, long: LongCalls) -> Finding:
     """A rank late on its device, which was held up inside calls: whether it computed for longer is not known then."""
-    if finding.cause is not Cause.COMPUTE_SLOW or finding.ranks != (long.rank,):
+    if finding.cause is not Cause.COMPUTE_SLOW or long.rank not in finding.ranks:
         return finding
     evidence = Evidence(f"{statement(long)}: its device may have waited in calls", long.found[0].source)
     stage = replace(finding.stage, component=Component.UNKNOWN)
@@ -108,7 +134,7 @@ def statement(long: LongCalls) -> str:
     """How long the calls took, and that one rank has part in all of them."""
     worst = max(long.found, key=lambda call: call.took_ns)
     return (
-        f"{len(long.found)} collectives of {len({each.ranks for each in long.found})} groups took up to "
-        f"{worst.took_ns / 1e6:.0f} ms once all were there, {worst.usual_ns / 1e6:.0f} ms usually; rank {long.rank} is in all "
-        "of them, and no other collective took so long"
+        f"{len(long.found)} calls of {counted(len({each.ranks for each in long.found}), 'group')} took up to "
+        f"{worst.took_ns / 1e6:.0f} ms once all were there, {worst.usual_ns / 1e6:.0f} ms usually; "
+        f"{ranks_text(long.ranks)} {'are' if long.link else 'is'} in all of them, and no other call took so long"
     )

@@ -21,15 +21,15 @@ _ENDS_WITH, _MOST_LATE = 0.05, 0.5
 
 def waits_its_turn(times: StepTimes, members: Sequence[Call]) -> bool:
     """Whether a message ended with a collective that one of its ends had issued before it, and that took its usual time."""
-    return any(_is_behind(times.ranks[call.rank].record, call) for call in members)
+    return any(_is_behind(times.ranks[call.rank].record, call.place, call.excess) for call in members)
 
 
-def _is_behind(record: Record, call: Call) -> bool:
-    if not record.is_message[call.place]:
+def _is_behind(record: Record, place: int, excess: float) -> bool:
+    if not record.is_message[place]:
         return False
-    over = _over(record, call.place + 1)
-    with_it = np.flatnonzero(np.abs(over[:-1] - over[-1]) <= _ENDS_WITH * call.excess)
-    return any(not record.is_message[place] and _longer(record, place) < _MOST_LATE * call.excess for place in with_it.tolist())
+    over = _over(record, place + 1)
+    with_it = np.flatnonzero(np.abs(over[:-1] - over[-1]) <= _ENDS_WITH * excess)
+    return any(not record.is_message[at] and _longer(record, at) < _MOST_LATE * excess for at in with_it.tolist())
 
 
 def _longer(record: Record, place: int) -> float:

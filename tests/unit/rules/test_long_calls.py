@@ -6,13 +6,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import duckdb
+import numpy as np
 import pytest
 
-from forensics.model import Belief, Cause, Component, Confidence, Finding, StageRef
+from forensics.model import Belief, Cause, Component, Confidence, Finding, Members, StageRef
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, long_calls
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.steps.times import StepTimes
+from forensics.rules.slow import call_slow
 from forensics.rules.slow.proxy_paused import RULE
 from tests.recordings.scenarios import recorded
 
@@ -50,7 +53,7 @@ def found_in(long: Mapping[tuple[int, int], Collection[int]], late: Collection[i
                         "INSERT INTO operations (source_id, locator, rank, communicator, sequence, duration_ns) "
                         "VALUES (?, ?, ?, ?, ?, ?)", [rank, number, rank, f"dp{pair[0]}", number, inside * MS],
                     )  # fmt: skip
-        return long_calls(connection)
+        return long_calls(connection, StepTimes({}, np.arange(0), np.zeros(0)))
 
 
 def test_the_rank_that_long_calls_of_several_groups_share() -> None:
@@ -66,6 +69,12 @@ def test_the_rank_that_long_calls_of_several_groups_share() -> None:
 )
 def test_what_others_explain_as_well_names_nobody(long: Mapping[tuple[int, int], Collection[int]]) -> None:
     assert found_in(long).rank is None
+
+
+def test_long_calls_of_two_ranks_alone_are_of_one_of_them() -> None:
+    assert found_in({(0, 1): (4, 9, 13)}).link == (0, 1)
+    assert found_in({(0, 1): (4, 9)}).link is None
+    assert found_in({(0, 1): (4, 9, 13), (2, 3): (4,)}).ranks == ()
 
 
 def test_a_member_that_comes_late_makes_no_call_long() -> None:
@@ -87,7 +96,8 @@ LATE = Finding(
 def test_a_device_that_waited_in_calls_did_not_surely_compute() -> None:
     found = held_inside(LATE, LONG)
     assert (found.cause, found.stage.component) == (Cause.UNKNOWN, Component.UNKNOWN)
-    assert "3 collectives of 2 groups took up to 1000 ms once all were there" in found.evidence[-1].statement
+    assert "3 calls of 2 groups took up to 1000 ms once all were there" in found.evidence[-1].statement
+    assert held_inside(replace(LATE, ranks=(0, 1), members=Members.ONE_OF), LONG).cause is Cause.UNKNOWN
     assert held_inside(replace(LATE, ranks=(2,)), LONG).cause is Cause.COMPUTE_SLOW
     assert held_inside(LATE, LongCalls()).cause is Cause.COMPUTE_SLOW
 
@@ -112,3 +122,24 @@ def test_of_a_link_that_pauses_the_end_is_named_that_has_long_calls_elsewhere() 
         given: dict[object, object] = {Slowness: Slowness(pauses=pauses), LongCalls: long}
         found, _ = run(supply_of(recorded("proxy-paused"), instead=given), [RULE], {})
         assert [each.ranks for each in found] == [ranks]
+
+
+@pytest.mark.parametrize(
+    ("long", "seconds", "named"),
+    [
+        (LONG, 20, [((1,), Members.EACH)]),
+        (LongCalls(LONG.found[:2] * 2, None, (0, 1)), 20, [((0, 1), Members.ONE_OF)]),
+        (LONG, 200, []),
+        (replace(LONG, rank=None), 20, []),
+    ],
+    ids=["a rank", "two ranks", "of little weight", "nobody in common"],
+)
+def test_recorders_alone_tell_of_calls_that_are_long_now_and_then(
+    long: LongCalls, seconds: int, named: list[tuple[tuple[int, ...], Members]]
+) -> None:
+    times = StepTimes({}, np.arange(20), np.full(20, seconds / 20 * 1e9))
+    given: dict[object, object] = {LongCalls: long, StepTimes: times}
+    found, _ = run(supply_of(recorded("call-slow"), instead=given), [call_slow.RULE], {})
+    paused = [each for each in found if each.cause is Cause.PROXY_DELAY]
+    assert [(each.ranks, each.members) for each in paused] == named
+    assert all(each.confidence is Confidence.SUSPECT for each in paused)
