@@ -32,17 +32,23 @@ def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, 
 
 def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
     kinds = {stem_of(operation.kind) for operation in wait.waiting.values() if operation}
-    beside = {
-        place for rank, operation in wait.waiting.items() if operation and rank in samples for place in _places(samples[rank])
-    }
-    inside = [
-        rank
-        for rank in wait.unheard
-        if rank in samples
-        and (collective_of(samples[rank]) in kinds or ((places := _places(samples[rank])) and places <= beside))
-    ]
+    beside = [samples[rank] for rank, operation in wait.waiting.items() if operation and rank in samples]
+    inside = [rank for rank in wait.unheard if rank in samples and _is_inside(samples[rank], kinds, beside)]
     waiting = {**wait.waiting, **dict.fromkeys(inside)}
     return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
+
+
+def _is_inside(found: Stacks, kinds: Collection[str], beside: Sequence[Stacks]) -> bool:
+    """Whether a stack is of a rank in a call of these kinds; `beside` are those of the ranks recorded to wait in it.
+
+    Below the autograd engine no frame shows a call: nobody is in one there that the others, who run the same program, all made
+    elsewhere or have left for a later place.
+    """
+    places = _places(found)
+    if places and places <= {place for other in beside for place in _places(other)}:
+        return True
+    apart = found.below_autograd and bool(beside) and not any(other.below_autograd for other in beside)
+    return collective_of(found) in kinds and not apart
 
 
 def not_whole(waits: Sequence[Wait], guessed: Mapping[str, Collection[int]], samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:

@@ -11,6 +11,7 @@ from forensics.model import Family
 from forensics.rules.collectives.order_cycle import RULE
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.activity import activity
 from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
@@ -19,8 +20,8 @@ from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, wait_graph
 from forensics.rules.reductions.waits.order_history import CallOrder
 from forensics.rules.reductions.waits.point_to_point import _Calls, _waits
-from forensics.rules.reductions.waits.unrecorded import not_whole, unrecorded_wait
-from tests.recordings.places import ALL_REDUCE, SITE, Place
+from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, unrecorded_wait
+from tests.recordings.places import ALL_REDUCE, GRADIENT_HOOK, SITE, Place
 
 AT_STORE: Place = (
     ("_new_process_group_helper", f"{SITE}torch/distributed/distributed_c10d.py", 2169),
@@ -229,3 +230,18 @@ def test_a_rank_that_still_makes_a_group_may_be_its_member(place: Place, missing
     (wait,) = not_whole(waits, {pair.label: pair.members}, {3: Stacks((sample,), (), ())})
     assert wait.missing == missing
     assert not_whole(waits, {}, {3: Stacks((sample,), (), ())}) == waits
+
+
+@pytest.mark.parametrize(("others", "missing"), [(GRADIENT_HOOK, ()), (ALL_REDUCE, (2,)), (None, ())])
+def test_a_stack_in_a_backward_pass_is_in_no_call_that_the_others_made_elsewhere(
+    others: Place | None, missing: tuple[int, ...]
+) -> None:
+    """Rank 2 left no dump; below the autograd engine no frame shows a call."""
+    (wait,) = recorded_waits([group("w", (0, 1, 2), at(0, 3, True), at(1, 3, True))], range(3))
+    places = {2: GRADIENT_HOOK} | (dict.fromkeys((0, 1), others) if others else {})
+    stacks = {
+        rank: Stacks((Sample(0, 4, 4, True, False, activity(tuple(frame(*each) for each in place)), "s#thread=4"),), (), ())
+        for rank, place in places.items()
+    }
+    (found,) = joined_by_stack([wait], Roster({rank: RankFacts(rank) for rank in range(3)}, 3), stacks)
+    assert found.missing == missing
