@@ -24,12 +24,12 @@ from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.mismatch.racing_threads import Race, Races
-from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank, activity_of
+from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import RootKind, WaitGraph
-from forensics.rules.reductions.waits.unrecorded import collective_of
+from forensics.rules.reductions.waits.unrecorded import call_of
 
 _SHOWN_RANKS = 4
 
@@ -120,7 +120,7 @@ def _other_threads(text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Evide
 
 def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...]) -> Iterator[Finding]:
     """Without a recorder the stacks still show who called from elsewhere; which call was wrong they do not show."""
-    calls = {rank: call for rank in ranks if rank in stacks and (call := _call(stacks[rank]))}
+    calls = {rank: call for rank in ranks if rank in stacks and (call := call_of(stacks[rank]))}
     majority = vote(calls) if len(calls) == len(ranks) else ()
     odd = tuple(rank for rank in ranks if rank not in majority)
     if not majority or len({calls[rank] for rank in odd}) != 1:
@@ -145,15 +145,6 @@ def _from_stacks(stacks: StacksByRank, text: EvidenceText, ranks: tuple[int, ...
             f"compare the code before this call; a recorder dump would show where {evidence_text.ranks_text(odd)} parted",
         ),
     )
-
-
-def _call(found: Stacks) -> str | None:
-    """Name the collective and how the job came to it; a hook below the autograd engine has no line of its own."""
-    kind, newest = collective_of(found), found.latest
-    if kind is None or newest is None:
-        return None
-    own = " < ".join(str(entry) for entry in newest.path if entry.origin == "app")
-    return f"{kind} at {own}" if own and not newest.below_autograd else kind
 
 
 def _clears(seen: Seen, groups: Communicators, mismatches: Disagreements) -> str | None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, StageName
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
-from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
+from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, vote
 from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
 from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.reductions.waits.last_messages import LastMessages
-from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
+from forensics.rules.reductions.waits.unrecorded import call_of, stands_with_waiters
 
 # These write a dump only in processes that noticed a failure themselves (pytorch#192233, #197232).
 _WHERE_NOTICED = frozenset({"nccl2"})
@@ -26,6 +27,7 @@ _WHERE_NOTICED = frozenset({"nccl2"})
 def _evaluate(
     roster: Roster,
     graph: WaitGraph,
+    stacks: StacksByRank,
     calls: Calls,
     groups: Communicators,
     blocking: BlockingMismatches,
@@ -43,7 +45,8 @@ def _evaluate(
     silent = tuple(rank for rank in alone if not _is_held(graph, rank, failed))
     if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
-        yield _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
+        found = _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
+        yield _with_others_apart(found, text, _calls_of_waiters(graph, stacks, silent[0]))
 
 
 def _missing_alone(roster: Roster, graph: WaitGraph, rank: int, mismatched: Collection[str]) -> bool:
@@ -137,6 +140,30 @@ def _with_other_end(found: Finding, text: EvidenceText, wait: Wait, end: int) ->
         evidence=(*found.evidence, Evidence(stated)),
         granularity=Granularity.GROUP,
         members=Members.ONE_OF,
+    )
+
+
+def _calls_of_waiters(graph: WaitGraph, stacks: StacksByRank, rank: int) -> dict[int, str]:
+    """The collective of each rank that only its stack shows to wait for this one, by rank."""
+    waiting = {other for wait in graph.waiting_for(rank) if not wait.communicator for other in wait.waiting}
+    return {other: call for other in sorted(waiting) if other in stacks and (call := call_of(stacks[other]))}
+
+
+def _with_others_apart(found: Finding, text: EvidenceText, calls: Mapping[int, str]) -> Finding:
+    """Those who wait stand in different collectives: a call that the others never made explains that as well."""
+    if len(set(calls.values())) < 2:
+        return found
+    majority = vote(calls)
+    apart = tuple(rank for rank in calls if rank not in majority) if majority else ()
+    shown = (*apart[:1], *majority[:1]) or tuple(calls)[:2]
+    stated = Evidence("the ranks that wait are in different collectives: which of them waits for whom is not known")
+    return replace(
+        found,
+        ranks=tuple(sorted({*found.ranks, *apart})),
+        confidence=Confidence.SUSPECT,
+        evidence=(*found.evidence, stated, *(line for rank in shown for line in text.stack(rank))),
+        granularity=Granularity.GROUP if apart else found.granularity,
+        members=Members.ONE_OF if apart else found.members,
     )
 
 

@@ -81,6 +81,15 @@ def collective_of(found: Stacks) -> str | None:
     return None if call in ("", "send", "recv") else call
 
 
+def call_of(found: Stacks) -> str | None:
+    """Name the collective and how the job came to it; a hook below the autograd engine has no line of its own."""
+    kind, newest = collective_of(found), found.latest
+    if kind is None or newest is None:
+        return None
+    own = " < ".join(str(entry) for entry in newest.path if entry.origin == "app")
+    return f"{kind} at {own}" if own and not newest.below_autograd else kind
+
+
 def _collective(activity: Activity) -> str:
     if activity.call_frame is None:
         return ""

@@ -14,7 +14,7 @@ from forensics.rules.reductions.network.work_requests import QueuePair
 from forensics.rules.telemetry.rank_silent import RULE
 from tests.recordings.collection import Collection, loose, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
-from tests.recordings.places import ALL_REDUCE, HOST_CODE, OTHER_CODE, RECV, Place
+from tests.recordings.places import ALL_REDUCE, BARRIER, HOST_CODE, OTHER_CODE, RECV, Place
 from tests.recordings.verdicts import named, verdict_of
 
 
@@ -28,6 +28,21 @@ def test_absence_says_less_where_a_dump_was_not_to_be_expected(backend: str, con
     assert (first.ranks, first.cause, first.rules, first.confidence) == ((2,), Cause.UNKNOWN, ("FX150",), confidence)
     doubts = [item.statement for item in first.evidence if not item.supports]
     assert any("leaves none" in doubt for doubt in doubts) is (backend == "nccl2")
+
+
+@pytest.mark.parametrize(("apart", "ranks", "members"), [(ALL_REDUCE, (0,), Members.EACH), (BARRIER, (0, 2), Members.ONE_OF)])
+def test_waiters_in_different_collectives_do_not_agree_on_the_silent_rank(
+    apart: Place, ranks: tuple[int, ...], members: Members, tmp_path: Path
+) -> None:
+    """Nobody sampled rank 0: in one job all others wait in the same call, in the other rank 2 made one of its own."""
+    found = Collection(4, 60 * SECOND)
+    for rank in (1, 2, 3):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[apart if rank == 2 else ALL_REDUCE] * 3)
+    (first,) = verdict_of(found.write(tmp_path)).suspects
+    assert (first.ranks, first.members, first.rules) == (ranks, members, ("FX150",))
+    assert first.confidence is (Confidence.SUSPECT if len(ranks) > 1 else Confidence.LIKELY)
 
 
 def test_silent_ranks_of_one_host_cannot_be_distinguished(tmp_path: Path) -> None:
