@@ -16,6 +16,7 @@ SELECT path, arg_min(subject, locator), arg_min(source, locator) FROM logged_eve
 WHERE kind = 'device_error' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
 """
 _SUSPECTED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_suspected' GROUP BY subject ORDER BY subject"
+_RAISED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'raised_on_device' GROUP BY subject ORDER BY subject"
 _NOT_STARTED = """
 SELECT rank, min(subject), min(source) FROM logged_event
 WHERE kind = 'start_failed' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
@@ -36,6 +37,7 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _suspected(connection)
     yield from _hardware(connection)
+    yield from _raised_on_device(connection)
     yield from _not_started(connection)
     yield from _one_signal(connection)
 
@@ -53,7 +55,17 @@ def _hardware(connection: DuckDBPyConnection) -> Iterator[str]:
     found = rows_of(connection, "log_events", _HARDWARE, kinds=("device_error",))
     if len(found) == 1:
         ((_, what, source),) = found
-        yield f"which rank met an {what} ({source}), its GPU (`nvidia-smi -q -d ECC`) and the kernel log of its host (Xid)"
+        is_gpu = what.startswith(("uncorrectable", "CUDA"))
+        where = "its GPU (`nvidia-smi -q -d ECC`) and the kernel log of its host (Xid)" if is_gpu else "and the log of its host"
+        yield f"which rank met {'an ' if is_gpu else ''}{what} ({source}), {where}"
+
+
+def _raised_on_device(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One device; its number is that on its host."""
+    found = rows_of(connection, "log_events", _RAISED, kinds=("raised_on_device",))
+    if len(found) == 1:
+        ((device, source),) = found
+        yield f"the process of {device} on its host: it raised an exception ({source}), and no other device is spoken of"
 
 
 def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:

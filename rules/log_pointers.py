@@ -16,11 +16,12 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
-from forensics.rules.reductions.text.evidence_text import counted
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 
 LEAST_ALIKE = 3
 """Others that are alike where one stands out."""
 _LONGEST = 160
+_FEW = 3
 _NODES = f"""
 SELECT subject, min(source) FROM logged_event WHERE kind = 'node_failed' AND rank IS NULL AND {OF_THE_JOB}
 GROUP BY ALL ORDER BY ALL
@@ -204,11 +205,12 @@ def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _own_error(heard: Logged) -> Iterator[str]:
-    """The one rank of which an error of its own is known: in a text that shows one rank it may be that of all."""
-    if len(heard.failures.own) == 1:
-        ((rank, failure),) = heard.failures.own.items()
+    """The few ranks of which errors of their own are known: in a text that shows few ranks they may be those of all."""
+    if 0 < len(heard.failures.own) <= _FEW:
+        rank, failure = min(heard.failures.own.items())
         said = failure.text if len(failure.text) <= _LONGEST else f"{failure.text[:_LONGEST]}..."
-        yield f"the error of rank {rank}: {said} ({failure.source}); the logs of the other ranks tell whether all have it"
+        whose = f"rank {rank}" if len(heard.failures.own) == 1 else f"{ranks_text(sorted(heard.failures.own))}, of rank {rank}"
+        yield f"the error of {whose}: {said} ({failure.source}); the logs of the other ranks tell whether all have it"
 
 
 def _stopped(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:

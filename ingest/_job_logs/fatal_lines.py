@@ -44,13 +44,17 @@ PATTERNS = (
         "{what}",
         ("uncorrectable ", "CUDA_ERROR_ECC_UNC"),
     ),
+    # The driver of a TPU, of a chip of its host.
+    pattern("device_error", r"!!!! FATAL ERROR !!!! for \[(?P<what>/dev/\w{1,16} [\w:.-]{1,128})\]", "a fatal error of {what}"),
+    # PyTorch/XLA, of the process of one device; an error of the program is that of all.
+    pattern("raised_on_device", r"Exception in device=(?P<what>[A-Z]{2,6}:\d{1,7}): ", "{what}"),
     # DLRover, of the nodes whose test before the training failed.
     pattern("node_suspected", r"Fault nodes are: \[(?P<nodes>\d{1,6}(?:, \d{1,6}){0,63})\]", "{nodes}"),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
     # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
     pattern(
         "fatal_error",
-        r"\bF(?:\d{4} [\d:.]{8,18} {1,9}\d{1,9})? \S{1,200}:\d{1,6}\] (?P<what>Check failed: .{1,400})",
+        r"\bF(?:\d{4} [\d:.]{8,26} {1,9}\d{1,9})? \S{1,200}:\d{1,6}\] (?P<what>(?:Check failed|Non-OK-status): .{1,400})",
         "{what}",
         ("F",),
     ),
@@ -79,6 +83,9 @@ WORDS = (
         "ECC_UNCORRECTABLE",
         "Failed to CUDA ",
         "] Check failed: ",
+        "] Non-OK-status: ",
+        "!!!! FATAL ERROR !!!! for ",
+        "Exception in device=",
         "Memory access fault",
         "HW Exception by GPU",
         "aborting with error : HSA",

@@ -172,10 +172,10 @@ class _Reader:
         return origin if rank is None else replace(origin, rank=rank)
 
     def _member(self, origin: Origin) -> Origin:
-        """The number in a group is the rank, where nothing else tells one and the whole file speaks of no other group."""
+        """The number in a group is the rank, where at most a pod is known and the whole file speaks of no other group."""
         within = self.watchdog.member(origin.bare, origin.rank)
-        unknown = within is not None and origin.rank is None and origin.label is None
-        return replace(origin, label=f"{_MEMBER} {within}") if unknown else origin
+        unknown = within is not None and origin.rank is None and (origin.label or "pod ").startswith("pod ")
+        return replace(origin, label=f"{_MEMBER}{within} {origin.label}") if unknown else origin
 
     def _spanning(self, number: int, line: str, origin: Origin) -> None:
         raised = self._tracebacks.feed(number, origin)
@@ -214,7 +214,8 @@ class _Reader:
         if self.watchdog.has_groups or own is not None:
             return {}
         labels = {label for label in self.events.labels if label and label.startswith(_MEMBER)}
-        return {label: int(label.removeprefix(_MEMBER)) for label in labels}
+        members = {label: int(label.removeprefix(_MEMBER).partition(" ")[0]) for label in labels}
+        return members if len({*members.values()}) == len(members) else {}
 
     def _reports(self) -> Iterator[LogPosition]:
         """What libraries say of who is missing; numbers within a group tell ranks only where no other group is spoken of."""

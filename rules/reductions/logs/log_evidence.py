@@ -14,9 +14,10 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.calls.positions import Communicator
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.logs.ends import exits, first_ends
+from forensics.rules.reductions.logs.ends import exits
 from forensics.rules.reductions.logs.failures import Failures, failures
 from forensics.rules.reductions.logs.files_apart import with_logs_of_the_run
+from forensics.rules.reductions.logs.first_ends import first_ends
 from forensics.rules.reductions.logs.gave_up import gave_up
 from forensics.rules.reductions.logs.lost_connections import Loss, NicFault, links_lost, lost_connections, nic_faults
 from forensics.rules.reductions.logs.positions import LoggedGroup, logged_groups

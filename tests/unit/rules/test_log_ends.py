@@ -134,3 +134,45 @@ def test_a_rank_that_a_failed_peer_killed_is_a_victim(tmp_path: Path, before: st
         table = table.replace(f"  rank      : {rank} ", TIME.format(second) + f"{rank} ")
     (tmp_path / "train.log").write_text(before + table)
     assert blamed(verdict_of(tmp_path)) == expected
+
+
+def first_of_node(rank: int, time: str, code: int = 1) -> str:
+    """What the launcher of one node says of the rank that it saw fail first."""
+    return (
+        f"fit.py FAILED\nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n  time      : {time}\n"
+        f"  host      : n{rank}\n  rank      : {rank} (local_rank: 0)\n  exitcode  : {code} (pid: 91{rank})\n"
+    )
+
+
+LATER = first_of_node(0, "2026-03-02_08:10:45")
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (LATER + first_of_node(4, "2026-03-02_08:09:50"), {4}),
+        (LATER + first_of_node(4, "2026-03-02_05:09:50"), {0, 4}),
+        (first_of_node(0, "2026-03-02_08:10:45", -11) + first_of_node(4, "2026-03-02_08:09:50"), {0, 4}),
+    ],
+    ids=["the earlier node", "another run", "a signal of its own"],
+)
+def test_of_the_tables_of_two_nodes_in_one_text_the_earlier_failure_counts(tmp_path: Path, text: str, ranks: set[int]) -> None:
+    (tmp_path / "slurm.out").write_text(text)
+    assert named(verdict_of(tmp_path)) == ranks
+
+
+BROKEN = (
+    "[E ProcessGroupNCCL.cpp:916] [Rank {0}] NCCL watchdog thread terminated with exception: CUDA error: unspecified launch "
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "ranks"), [((("a", 0), ("a", 1)), {1}), ((("a", 0), ("b", 1)), {1}), ((("a", 1), ("b", 1)), set())]
+)
+def test_numbers_of_ranks_behind_the_name_of_a_pod(tmp_path: Path, pods: tuple[tuple[str, int], ...], ranks: set[int]) -> None:
+    """Where two pods have the same number they count anew."""
+    (first, other), (last, rank) = pods
+    waited = f"[pod/job-{first}/torch] [E ProcessGroupNCCL.cpp:563] [Rank {other}] Watchdog caught collective operation timeout"
+    failed = BROKEN.format(rank) + "failure: uncorrectable ECC error encountered"
+    (tmp_path / "pods.log").write_text(f"[pod/job-{last}/torch] {failed}\n{waited}: WorkNCCL(SeqNum=7, OpType=BROADCAST\n")
+    assert named(verdict_of(tmp_path)) == ranks

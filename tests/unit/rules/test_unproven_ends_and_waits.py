@@ -45,6 +45,23 @@ def moved(worker: int, status: str) -> str:
     )
 
 
+def halted(chip: int) -> str:
+    """The driver of a TPU."""
+    chip_of = f"[/dev/accel{chip} tpu7:pe0:{chip}]"
+    return f"E0827 23:43:41.200122   39475 synchronous_driver.cc:820] {chip_of} !!!! FATAL ERROR !!!! for {chip_of} , timer\n"
+
+
+def out_of_memory(*ranks: int) -> str:
+    """Ranks without memory on their devices, and one that lost the store by that."""
+    raised = (
+        f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/w/fit.py", line 80, in <module>\n'
+        f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+        for rank in ranks
+    )
+    return "".join(raised) + "[rank0]:[W311 10:11:12.6 TCPStore.cpp:106] [c10d] sendBytes failed: Broken pipe\n"
+
+
+OF_XLA = "Exception in device=TPU:{0}: Failed precondition: Driver must be Open to DMA map.\n"
 CHECKED = "[2026-01-02 03:04:05,001] [INFO] [training.py:771:run] Fault nodes are: [{0}]  and stragglers are: [].\n"
 
 
@@ -64,6 +81,11 @@ CHECKED = "[2026-01-02 03:04:05,001] [INFO] [training.py:771:run] Fault nodes ar
         (moved(4, "Failed"), "pod llm-7-edljob-worker-4, which ended"),
         (moved(4, "Succeeded"), None),
         (moved(4, "Failed") + moved(6, "Failed"), None),
+        (halted(0) + halted(2), "a fatal error of /dev/accel0 tpu7:pe0:0"),
+        (OF_XLA.format(6), "the process of TPU:6"),
+        (OF_XLA.format(6) + OF_XLA.format(7), None),
+        (out_of_memory(2, 5), "the error of ranks 2,5, of rank 2"),
+        (out_of_memory(1, 2, 3, 4), None),
         (CHECKED.format(2), "node 2, by DLRover's numbers"),
         (CHECKED.format("") + CHECKED.format("1, 2"), None),
     ],
