@@ -43,11 +43,14 @@ START_WORDS = (
     "mpiexec ",
     "horovodrun ",
     "-m torch.distributed.",
+    "# nThread ",
 )
 _START = re.compile(
     r"(?:\([\w.-]{1,64}\) )?(?:\[?[\w.-]{1,64}@[^$#]{1,160})?[$#] (?:\w{1,64}=\S{0,200} ){0,16}"
     r"(?:torchrun|accelerate launch|deepspeed|mpirun|mpiexec|horovodrun|python3? -m torch\.distributed\.\w+) "
     r"(?!-{1,2}(?:version|help|V|h)\b)"
+    # The first line of each program of nccl-tests.
+    r"|# nThread \d"
 )
 _NODE = re.compile(r" --(?:node|machine)[_-]rank[= ](\d{1,5})\b")
 _LONGEST_BLOCK = 256

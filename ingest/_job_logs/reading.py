@@ -25,6 +25,7 @@ from forensics.ingest._job_logs import (
     milestones,
     mpi_fronts,
     nccl_lines,
+    nccl_tests,
     nodes,
     pods,
     progress_lines,
@@ -67,7 +68,7 @@ class _Reader:
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
         self.nodes = nodes.Nodes()
-        self._hccl = hccl.Hccl()
+        self._hccl, self._tests = hccl.Hccl(), nccl_tests.FailedTests()
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._coordination = coordination.TimedOutBarriers()
@@ -80,14 +81,11 @@ class _Reader:
         self._comm_findings = comm_findings.CommFindings()
         reports = (self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings)
         self._who_came = (*reports, self._fingerprints, self._ray)
-        self._tracebacks = tracebacks.Tracebacks()
-        self._heading = headings.Heading()
+        self._tracebacks, self._heading = tracebacks.Tracebacks(), headings.Heading()
         self._table = torchrun.FailureTable()
-        self._launchers = launchers.LauncherEnds()
-        self._starts = launchers.Starts()
+        self._launchers, self._starts = launchers.LauncherEnds(), launchers.Starts()
         self._pods = pods.Pods()
-        self._world = stated_world.StatedWorld()
-        self._versions = stated_versions.StatedVersions()
+        self._world, self._versions = stated_world.StatedWorld(), stated_versions.StatedVersions()
         self._training = training_lines.TrainingLines()
         self._stragglers = straggler_reports.StragglerReports()
         self._times = stage_times.StageTimes()
@@ -154,6 +152,8 @@ class _Reader:
         self._spanning(number, line, origin)
         for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
             self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
+        for failed in self._tests.feed(bare[origin.text :]):
+            self._event(number, failed.kind, failed.subject, failed.subject, replace(origin, rank=failed.rank))
         if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.stated(origin)):
             self._outer.setdefault(process.origin.label or "", origin.label)
             self._event(number, process.kind, process.subject, line, process.origin)
