@@ -17,6 +17,7 @@ from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatch
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 8
+_SHOWN = 3
 _REFUSED = """
 SELECT subject, source FROM logged_event WHERE kind = 'size_mismatch' AND rank IS NULL AND subject IS NOT NULL
 ORDER BY path, locator LIMIT 2
@@ -53,5 +54,7 @@ def differing_calls(mismatches: LoggedMismatches) -> Iterator[str]:
         whose = ranks_text(sorted(mismatch.calls))
         source = next(iter(mismatch.calls.values())).source
         calls = [f"{ranks_text(ranks)} made {call}" for call, ranks in made.items()]
-        said = ", ".join(islice(calls, _MOST)) if len(made) > 1 else f"they count their {next(iter(made))} differently"
+        others = f" and {len(calls) - _SHOWN} others" if len(calls) > _SHOWN else ""
+        listed = f"{', '.join(calls[:_SHOWN])}{others}"
+        said = listed if len(made) > 1 else f"they count their {next(iter(made))} differently"
         yield f"what {whose} ran before this call: {said} ({source}); which of them is wrong is not known"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.model import Outcome
 from tests.recordings.verdicts import named, pasted
 
 RAISED = "RuntimeError: CUDA error: {0}\n"
@@ -138,3 +139,9 @@ def test_whom_a_library_waited_for_or_found_apart(tmp_path: Path, text: str, sai
     verdict = pasted(tmp_path, text)
     assert any(said in lead for lead in verdict.leads) if said else not verdict.leads
     assert not named(verdict)
+
+
+def test_a_watchdog_that_gave_up_in_the_second_line_of_its_report(tmp_path: Path) -> None:
+    at = "Timeout at NCCL work: 40, last enqueued NCCL work: 41, last completed NCCL work: 39."
+    verdict = pasted(tmp_path, f"[rank11]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank 11] {at}\n")
+    assert (verdict.outcome, named(verdict)) == (Outcome.HANG, set())
