@@ -106,8 +106,16 @@ def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout,
 
 def _passes_on(late: Lateness, times: StepTimes, layout: Layout, thresholds: Thresholds) -> bool:
     """Whether what it is late to ranks in step with it arose in collectives with others: all members of these are late so."""
+    late = _among_equals(late, layout, thresholds)
     own = late.share * (1 - waited_elsewhere(late, times)) if is_of_equals(late, layout) else late.share
     return own < min(late.share, thresholds["least_share_of_equals"])
+
+
+def _among_equals(late: Lateness, layout: Layout, thresholds: Thresholds) -> Lateness:
+    """Its lateness to ranks that do the same work at the same time, where it has a material one; else that to replicas."""
+    within = late.within
+    is_shown = within is not None and is_of_equals(within, layout) and _material(within, layout, thresholds)
+    return within if within is not None and is_shown else late
 
 
 def _distinguished(
@@ -147,7 +155,8 @@ def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
     Who meets ranks of other pipeline stages only, as in groups of embeddings, ends its passes earlier or later by the schedule,
     and where some stage is slow by more or less.
     """
-    always = is_of_equals(late, layout) or late.share >= thresholds["least_share_from_start"]
+    is_equal = is_of_equals(_among_equals(late, layout, thresholds), layout)
+    always = is_equal or late.share >= thresholds["least_share_from_start"]
     return (late.since_ns is not None or always) and not is_of_stages(late, layout)
 
 

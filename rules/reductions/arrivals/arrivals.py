@@ -6,6 +6,7 @@ Clocks of one host are the same, and arrivals on it can be compared. Elsewhere n
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -31,12 +33,13 @@ JOINT = (
 )
 # Of a call that only its issuing dates, the last member must have been in it for less than half of what it came after.
 _PROMPT = 0.5
+_TOKENS = re.compile("[0-9]+,")
 _MOST_NUMBERS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Calls of one kind of one communicator, in the order of their numbers, as all members came to them.
+    """Calls of one kind and form of one communicator, in the order of their numbers, as all members came to them.
 
     A row is a call, a column a member, in the order of `ranks`. `behind` is how many ns after the first each came; `at_ns` a
     moment of the call for each: its arrival on one clock, or its end on its own. `is_bound` marks a call of which only the
@@ -140,9 +143,16 @@ def arrivals(connection: DuckDBPyConnection) -> Iterator[Series]:
     sizes = dict(rows_of(connection, "members", _SIZES))
     for calls, wanted, on_own_clocks in _SOURCES:
         kinds = rows_of(connection, "operations", wanted)
-        known = [(label, f"{kind} {shapes or ''}", kind, shapes) for label, kind, shapes in kinds if label in sizes]
+        known = [
+            (label, f"{kind} {_form(kind, shapes or '')}", kind, shapes) for label, kind, shapes in kinds if label in sizes
+        ]
         if known:
             yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, on_own_clocks)
+
+
+def _form(kind: str, shapes: str) -> str:
+    """Kind and sizes of a call: activations keep their width, and differ in the tokens that a microbatch has."""
+    return f"{kind} {shapes if stem_of(kind) in SEPARATE else _TOKENS.sub('*,', shapes)}"
 
 
 def _of_kinds(

@@ -98,7 +98,8 @@ def _leads(item: Lateness, found: Sequence[Lateness], cost: Mapping[int, Latenes
     enough = item.late >= _LEAST_LATE and item.late * item.typical_ns >= _LEAST_WITHIN * elsewhere.lost_ns
     if not enough or item.members == elsewhere.members:
         return False
-    if any(other.members == item.members and other.rank != item.rank for other in found):
+    beside = (other for other in found if other.members == item.members and other.rank != item.rank)
+    if any(_CLEARLY * other.lost_ns > item.lost_ns for other in beside):
         return False  # they take turns
     return any(_as_much(cost[rank], elsewhere) for rank in _peers(item, cost))
 

@@ -12,7 +12,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Finding, Role, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.engine import run, supply_of
+from forensics.rules.engine import run, supply_of, thresholds
 from forensics.rules.interface import Undecided
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.network.slowness import Slowness
@@ -232,6 +232,20 @@ def test_who_is_late_may_wait_for_messages_that_nothing_records(
     late = Lateness(3, "a", "all_reduce", (1, 3, 5, 7), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
     layout = Layout(axes={"a": AxisOf(axis)}, places=places)
     assert may_wait_for(late, layout, messengers, range(8)) == {*expected}
+
+
+@pytest.mark.parametrize(
+    ("within", "axis", "speaks"),
+    [(0.15, Axis.TENSOR, True), (0.05, Axis.TENSOR, False), (0.15, Axis.CONTEXT, False), (None, Axis.TENSOR, False)],
+    ids=["to its equals too", "by little", "to others that have other work", "to replicas only"],
+)
+def test_who_is_late_to_its_equals_too_is_not_made_so_by_the_job(within: float | None, axis: Axis, speaks: bool) -> None:
+    """Late to its replicas from the first call on, by less than half of the time."""
+    late = Lateness(3, "dp", "all_reduce", (1, 3), 20, 20, 10**10, 0.25, 5 * 10**8, "rank3", on_own_clocks=True)
+    inner = Lateness(3, "tp", "all_reduce", (2, 3), 900, 890, 10**10, within or 0.0, 10**7, "rank3", on_own_clocks=True)
+    layout = Layout(axes={"dp": AxisOf(Axis.DATA), "tp": AxisOf(axis)})
+    stated = replace(late, within=inner if within else None)
+    assert rank_late._speaks(stated, layout, thresholds(rank_late.RULE, {})) is speaks
 
 
 @pytest.mark.parametrize(("slow", "expected"), [((), [(3, (2,))]), ((3,), [(3, ())]), ((2,), []), ((2, 3), [(3, (2,))])])

@@ -196,6 +196,7 @@ TURNS = late(2, 140, (2, 3), "tensor")
         ([], [(2, (6,)), (3, (7,))]),
         ([replace(TENSOR, typical_ns=5 * MS)], [(2, (6,)), (3, (7,))]),  # too little for what it costs
         ([TENSOR, TURNS], [(2, (6, 7))]),  # both are the last at times: neither holds the other up
+        ([TENSOR, replace(TURNS, lost_ns=20 * MS, late=1)], [(3, ())]),  # once
         ([replace(TENSOR, members=(1, 3))], [(2, (6,)), (3, (7,))]),  # whom it is late for are late nowhere else
     ],
 )
