@@ -32,6 +32,7 @@ _OF_PROGRAMS = (
     Cause.P2P_UNMATCHED,
     Cause.DEADLOCK,
 )
+_OF_ENDED = (Cause.PYTHON_EXCEPTION, Cause.PROCESS_DEAD)
 _REDUCES = re.compile(r"_?all_?reduce|_?reduce_scatter")
 _MOST_HALTS = 4
 _MESSAGE = re.compile(r"send|recv")
@@ -130,7 +131,8 @@ def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
 def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
     """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call.
 
-    A rank that others wait for in a message is in a pass before that message, and which one they do not see.
+    A rank that others wait for in a message is in a pass before that message, and which one they do not see. Of a process that
+    ended they see how far its device came: its host may have been as far ahead of that as theirs are.
     """
     found = [place for rank in suspect.ranks if (place := _place(suspect, rank, places, members))]
     yield from found
@@ -138,7 +140,14 @@ def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[
         for rank in members.get(suspect.stage.communicator or "", ()):
             place = _of_call(suspect, rank, places, members)
             if place is not None:
-                yield replace(place, opens=True)
+                is_open = suspect.cause in _OF_ENDED and _runs_ahead(rank, places)
+                yield CallPlace(stage=place.stage) if is_open else replace(place, opens=True)
+
+
+def _runs_ahead(rank: int, places: CallPlaces) -> bool:
+    """Whether the host of a rank has issued calls behind one that has not ended."""
+    own = places.steps(rank)
+    return own is not None and int((~own.record.done).sum()) > 1
 
 
 def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
