@@ -13,7 +13,7 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.chunks import seems_interleaved, shape_by_first, sharers
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
-from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, steps_of, with_stage_before
+from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, have_paths, steps_of, with_stage_before
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
 from forensics.rules.reductions.steps.records import Record, Recorded
 
@@ -132,7 +132,7 @@ class CallPlaces:
     def of_stop(self, rank: int, direction: str | None) -> CallPlace | None:
         """The place at which a rank stopped between two calls, its host being in a pass of a `direction` (None: not known).
 
-        It is that of the call that it would make next, or of its last one where only that is of the pass.
+        It is that of its next call, or of its last one where only that is of the pass; between two of one direction, either.
         """
         own, following = self.steps(rank), self.of_next(rank)
         if own is None or following is None or (following.direction == direction and not following.receives):
@@ -146,7 +146,10 @@ class CallPlaces:
         if before and following.receives and (before.direction is None or own.inferred):
             # Where no call path shows what the last call was for, the pass may still be the one that it is of.
             return replace(following, direction=None, microbatch=None, chunk=None)
-        return before if before and before.direction and before.direction == direction else following
+        if before is None or before.direction is None or before.direction != direction:
+            return following
+        is_either = following.direction == direction and following.microbatch != before.microbatch and not own.is_opening
+        return replace(before, microbatch=None, chunk=None) if is_either else before
 
     def of_deviation(self, rank: int) -> CallPlace | None:
         """The place in the usual step from which on one of the last two steps of a rank went another way, or None.
@@ -186,11 +189,11 @@ class CallPlaces:
 
     def _of_pass(self, own: OwnSteps, at: int) -> CallPlace:
         """The pass that a call is of: of a message the one that it was sent by, or is received for."""
-        rank = own.record.rank
-        if own.passes is None or (self.stage_of(rank) is None and not self._is_in_line(own)):
-            return CallPlace(stage=self.stage_of(rank))
+        rank, stage = own.record.rank, self.stage_of(own.record.rank)
+        if own.passes is None or (stage is None and not self._is_in_line(own)):
+            return CallPlace(stage=stage)
         direction, number = int(own.passes.direction[at]), int(own.passes.ordinal[at])
-        place = CallPlace(WORDS.get(direction), stage=self.stage_of(rank), in_pass=direction != NEITHER)
+        place = CallPlace(WORDS.get(direction), stage=stage, in_pass=direction != NEITHER)
         if direction == NEITHER or number < 0 or (own.passes.per_step < 2 and not own.is_opening):
             return place
         if own.is_opening:
@@ -226,7 +229,7 @@ class CallPlaces:
             number %= first.passes.per_step  # where messages are answered one by one, they tell no step from the next
         second = self.steps(first.ends.after)
         is_last = second is not None and second.ends is not None and second.ends.after is None
-        if second is not None and is_last and second.record.is_send.any() and not _has_paths(first, second):
+        if second is not None and is_last and second.record.is_send.any() and not have_paths(first, second):
             return replace(place, direction=None)
         last = self.stage_of(first.ends.before) if first.ends.before is not None else None
         rounds = first.ends.before is not None and (last is None or number > last)
@@ -287,11 +290,6 @@ class CallPlaces:
             return 0, 0 if (own := self.steps(rank)) and own.ends and seems_interleaved(own) else 1
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return shape_by_first(first, last)
-
-
-def _has_paths(*found: OwnSteps) -> bool:
-    """Whether call paths tell directions: between two stages messages alone cannot tell a chunk that comes round."""
-    return all(bool((own.passes.direction[~own.record.is_message] != NEITHER).any()) for own in found if own.passes)
 
 
 @reduction

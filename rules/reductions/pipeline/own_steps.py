@@ -125,3 +125,8 @@ def directions_in(connection: DuckDBPyConnection, records: Iterable[Record]) -> 
     """The direction of each call path of some records, read from the case at once: ranks share most of them."""
     paths = call_paths(connection, {path for record in records for path in set(record.call_path.tolist()) if path != UNKNOWN})
     return {number: _STAGES.get(stage_of_path(path), NEITHER) for number, path in paths.items()}
+
+
+def have_paths(*found: OwnSteps) -> bool:
+    """Whether call paths tell directions: between two stages messages alone cannot tell a chunk that comes round."""
+    return all(bool((own.passes.direction[~own.record.is_message] != NEITHER).any()) for own in found if own.passes)

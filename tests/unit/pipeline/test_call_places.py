@@ -169,3 +169,14 @@ def _sends(record: Record) -> list[int]:
     """Messages that a rank sends in its usual step."""
     begin, end = usual_step(record, step_begins(record)) or (0, 0)
     return [at for at in range(begin, end) if record.is_send[at]]
+
+
+def test_between_two_backward_passes_a_first_stage_is_in_either(tmp_path: Path) -> None:
+    """It sends nothing of the one; the host stops before it asks for the gradients of the next."""
+    job = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2))
+    made = simulate(job, [parse("host-hang@rank0/backward")], 7, iterations=6)
+    position = made.injections[0].position
+    assert position is not None and position.op.kind == "recv"
+    with case_of(made, tmp_path) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(0, "backward")
+    assert found is not None and (found.direction, found.microbatch, found.stage) == ("backward", None, 0)
