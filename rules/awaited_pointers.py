@@ -1,6 +1,7 @@
 """Where to look first when a library says whom it waited for, in numbers that prove nothing about a rank.
 
-JAX lists the tasks that did not come to a barrier, and not always how many there are; HCCL numbers ranks within a communicator.
+JAX lists the tasks that did not come to a barrier, and not always how many there are; HCCL numbers ranks within a communicator,
+DeepEP within an exchange.
 """
 
 from __future__ import annotations
@@ -23,12 +24,20 @@ FROM logged_event WHERE kind = 'transfer_timeout' AND regexp_matches(subject, '^
 GROUP BY remote ORDER BY remote
 """
 _PLACED = "SELECT 1 FROM log_positions WHERE origin = 'hccl' LIMIT 1"
+# From whom receivers of an exchange of experts got nothing: a host without a number is the receiver's own.
+_DEEPEP = r"""
+SELECT DISTINCT regexp_extract(subject, '^DeepEP: (host=\d+ gpu=\d+) ', 1),
+       coalesce(nullif(regexp_extract(subject, ' from=(\d+):', 1), ''), regexp_extract(subject, 'host=(\d+)', 1)),
+       regexp_extract(subject, ' from=\d*:(\d+)$', 1), min(source) OVER ()
+FROM logged_event WHERE kind = 'transfer_timeout' AND starts_with(subject, 'DeepEP: ') ORDER BY ALL
+"""
 
 
 def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _not_joined(connection)
     yield from _of_hccl(connection)
+    yield from _of_experts(connection)
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -47,3 +56,13 @@ def _of_hccl(connection: DuckDBPyConnection) -> Iterator[str]:
         who = f"rank {rank}" if waiting == 1 else f"{waiting} ranks" if waiting else "somebody"
         of = f"log and device of whoever is number {remote} of the communicator in which {who} gave up waiting"
         yield f"{of} ({source}): numbers of HCCL are those of the communicator"
+
+
+def _of_experts(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one GPU from which several others got nothing."""
+    waits = rows_of(connection, "log_events", _DEEPEP, kinds=("transfer_timeout",))
+    senders = {(host, gpu) for _, host, gpu, _ in waits}
+    if len(senders) == 1 and len(waits) > 1:
+        ((host, gpu),) = senders
+        where = f"the rank on GPU {gpu} of the host that the exchange numbers {host}"
+        yield f"log, stack and GPU of {where}: {len(waits)} others got nothing from it in DeepEP ({waits[0][3]})"

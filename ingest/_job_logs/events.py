@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs import fatal_lines, finished_lines, megascale_lines
+from forensics.ingest._job_logs import deepep_lines, fatal_lines, finished_lines, megascale_lines
 from forensics.ingest._job_logs.patterns import (
     FALLEN_OFF,
     MISSED_BARRIER,
@@ -152,6 +152,7 @@ PATTERNS = (
     *fatal_lines.PATTERNS,
     *finished_lines.PATTERNS,
     *megascale_lines.PATTERNS,
+    *deepep_lines.PATTERNS,
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -222,6 +223,7 @@ WORDS = (
     *fatal_lines.WORDS,
     *finished_lines.WORDS,
     *megascale_lines.WORDS,
+    *deepep_lines.WORDS,
     *(
         "Read error ",
         "Write error ",

@@ -118,6 +118,12 @@ def differ(first: str, second: str) -> str:
     return f"[rank2]: RuntimeError: Detected mismatch between collectives on ranks. {pair}\n"
 
 
+def exchanged(own: int, gpu: int, host: str = "") -> str:
+    """A receiver of DeepEP on the first host; the sender is there too unless its host is stated."""
+    front = f"DeepEP dispatch NVL receiver timeout, channel: 6, RDMA: 0, nvl: {own}"
+    return f"{front}, src {host}{'nvl' if host else 'NVL'}: {gpu}, head: 315, tail: 315\n"
+
+
 REDUCED = "SequenceNumber=31, OpType=ALLREDUCE, TensorShape=[{0}], TensorDtypes=Float"
 
 
@@ -130,6 +136,9 @@ REDUCED = "SequenceNumber=31, OpType=ALLREDUCE, TensorShape=[{0}], TensorDtypes=
         (notified(101, 24), "whoever is number 24 of the communicator in which rank 101 gave up"),
         (notified(101, "unknown"), None),
         (notified(101, 24) + notified(124, 1), None),
+        (exchanged(0, 5) + exchanged(3, 5), "GPU 5 of the host that the exchange numbers 0: 2 others"),
+        (exchanged(0, 5) + exchanged(0, 5), None),
+        (exchanged(0, 5) + exchanged(3, 5, "RDMA: 1, src "), None),
         (differ(REDUCED.format(64), REDUCED.format(96)), "rank 2 made allreduce 64 Float, rank 5 made allreduce 96 Float"),
         (differ("SequenceNumber=1OpType=BARRIER", "SequenceNumber=0OpType=BARRIER"), "they count their barrier differently"),
         (differ(REDUCED.format(64), REDUCED.format(64)), None),
