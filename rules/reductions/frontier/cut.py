@@ -130,7 +130,9 @@ def _meeting(matrix: StageMatrix, ends: Ints, gates: Gates) -> tuple[int | None,
         best = int(np.argmax(np.where(together, before - spread, -np.inf)))
         close = max(gates.aligned_share / 2, float(spread[best]))
         met = (spread <= close) & (spread <= gates.aligned_ratio * before)
-        return best, "aligned", sorted({best, *np.nonzero(met)[0].tolist()})
+        # Ranks that come to a barrier at different times leave it together, however close they were when that stage began.
+        held = (index for index in matrix.barriers if spread[index] <= gates.aligned_share)
+        return best, "aligned", sorted({best, *held, *np.nonzero(met)[0].tolist()})
     centred = ends - ends.mean(axis=2, keepdims=True)
     spread = np.ptp(centred - np.median(centred, axis=0, keepdims=True), axis=2).mean(axis=0)
     best = int(np.argmin(spread))
@@ -172,16 +174,28 @@ def _without_waiting(
         inside = segment.stop - 1
         own = _arrivals(matrix).get(columns[inside].stage)
         is_last = number == len(segments) - 1
+        held = _before_barrier(matrix, columns[inside], following, is_late=not is_last)
         if own is not None and is_last and np.isfinite(own[following]).mean() > _ARRIVALS_KNOWN:
             work[:, inside] = np.fmin(np.where(np.isfinite(own[following]), own[following], np.inf), work[:, inside])
             how = "arrivals"
         elif waits is not None and is_last and np.isfinite(waits.times[following]).all() and waits.times.any():
             _take_out(work, columns, matrix.columns, waits, following)
             how = "collectives"
+        elif held is not None:
+            work[:, inside] = np.fmin(work[:, inside], held)
         else:
             # Who comes last waits least: its time in the stage is what the stage costs everybody.
             work[:, inside] = work[:, inside].min(axis=1, keepdims=True)
     return how
+
+
+def _before_barrier(matrix: StageMatrix, column: Column, following: Ints, *, is_late: bool) -> Floats | None:
+    """What hosts worked before the barrier of a stage, by row (NaN: not known); None without one.
+
+    Stages behind the meeting are of the step before.
+    """
+    own = matrix.barriers.get(matrix.columns.index(column)) if column in matrix.columns else None
+    return None if own is None else own[np.maximum(following - 1, 0) if is_late else following]
 
 
 def _take_out(work: Floats, columns: tuple[Column, ...], stages: tuple[Column, ...], waits: Waiting, rows: Ints) -> None:

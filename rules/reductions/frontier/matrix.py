@@ -34,9 +34,9 @@ class StageMatrix:
     `ends` are ends of stages and `begins`, `walls` (`[step, rank]`) those of steps, on the clock of the rank's host less
     `epoch_ns`; `ends` is None when the source has no times. `device` holds sampled device times by stage (NaN: none) and
     `asked` how many there should be of each; `arrived` how long each rank was in its own work of a stage before it only waited
-    (NaN: unknown). `missing` are ranks that the group should have. `one_clock` shows whether all ranks share a host.
-    `unrecognised` names kernels, where none of them is known to communicate; `messages` says that hosts wait for messages of
-    other ranks inside these stages.
+    (NaN: unknown), `barriers` by number of the column how long its host was in it before a barrier. `missing` are ranks that
+    the group should have. `one_clock` shows whether all ranks share a host. `unrecognised` names kernels, where none of them
+    is known to communicate; `messages` says that hosts wait for messages of other ranks inside these stages.
     """
 
     group: str
@@ -60,6 +60,7 @@ class StageMatrix:
     paths: tuple[str, ...] = ()
     unrecognised: str | None = None
     messages: bool = False
+    barriers: Mapping[int, Floats] = field(default_factory=dict)
 
     def path(self, rank: int | None = None) -> str | None:
         """The artefact of a rank, of the first one without a rank."""
@@ -74,6 +75,7 @@ class StageMatrix:
         return replace(
             self, steps=self.steps[rows], durations=self.durations[rows], walls=self.walls[rows], begins=self.begins[rows],
             ends=None if self.ends is None else self.ends[rows], device=device, arrived=arrived,
+            barriers={column: own[rows] for column, own in self.barriers.items()},
             asked={stage: round(count * float(rows.mean())) for stage, count in self.asked.items()},
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import has_rows
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
+from forensics.rules.reductions.frontier.barriers import with_barriers
 from forensics.rules.reductions.frontier.ended import ended
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, dated
@@ -106,7 +107,7 @@ def recorded_windows(calls: Calls, roster: Roster) -> FrontierWindows:
 
 def frontier_windows(connection: DuckDBPyConnection, world_size: int | None) -> tuple[FrontierWindow, ...]:
     """The windows of a case, each with the waiting in collectives that is known of it."""
-    matrices = limited(connection, stage_matrices(connection, world_size))
+    matrices = with_barriers(connection, limited(connection, stage_matrices(connection, world_size)))
     waits = collective_waits(connection) if matrices else {}
     whole = [ended(matrix, waits) for matrix in matrices]
     pairs = zip(matrices, whole, strict=True)

@@ -8,16 +8,18 @@ from dataclasses import replace
 import numpy as np
 from duckdb import DuckDBPyConnection
 
+from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, SilenceFactor, liveness
+from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, SilenceFactor, liveness, seconds
 from forensics.rules.reductions.progress.log_silence import LogSilence
 from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.progress.shim_logs import logged_motion
+from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.progress.stays import stayed_before
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
@@ -52,6 +54,7 @@ def motion(
     log: LogSilence,
     graph: WaitGraph,
     rhythm: Rhythm,
+    pace: Speed,
 ) -> Liveness:
     """Logs of calls where the calls are theirs, else dumps and stacks; then recorded steps, NICs, logs, and other sources."""
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
@@ -63,7 +66,9 @@ def motion(
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)
     elif found.motion is Motion.UNSEEN and log:
         found = replace(found, motion=Motion.STALLED, reason=log.reason, source=log.source)
-    return with_progress(calls.connection, found, shim, ranks, factor)
+    found = with_progress(calls.connection, found, shim, ranks, factor)
+    recent = None if found.shown else within_a_step(calls.connection, found, ranks, rhythm, pace.step_ns)
+    return found if recent is None else replace(found, progress=recent)
 
 
 def moving_by_steps(
@@ -88,6 +93,30 @@ def moving_by_steps(
     last = int(np.max([window.matrix.steps[-1] for window in windows]))
     reason = f"steps up to {last} were recorded on {len(ranks)} {'rank' if len(ranks) == 1 else 'ranks'}"
     return replace(motion, motion=Motion.MOVING, reason=reason, advanced=tuple(ranks))
+
+
+_CAPTURED = "SELECT source_id, rank, captured_ns FROM sources WHERE rank IS NOT NULL AND captured_ns IS NOT NULL"
+
+
+def within_a_step(
+    connection: DuckDBPyConnection, motion: Liveness, ranks: Roster, rhythm: Rhythm, step_ns: float | None
+) -> str | None:
+    """Calls were made up to the capture: the newest one lies no further back than a usual step, and no rank is long behind.
+
+    When a rank stops the others come to stand within a step or two: the job went on until it was looked at.
+    """
+    if motion.motion is not Motion.TOO_EARLY or motion.silence_ns is None or step_ns is None:
+        return None
+    limit = min(step_ns, LEAST_SILENCE_NS)
+    silent: dict[int, int] = {}
+    for source, rank, captured in rows_of(connection, "sources", _CAPTURED):
+        if source in rhythm.newest_of_sources:
+            silence = captured - rhythm.newest_of_sources[source]
+            silent[rank] = min(silence, silent.get(rank, silence))
+    is_known = silent.keys() >= ranks.ranks.keys()
+    if not is_known or motion.silence_ns > limit or max(silent.values()) > max(motion.pause_ns or 0, limit):
+        return None
+    return f"calls up to {seconds(motion.silence_ns)} before the capture, in steps of {seconds(round(step_ns))}"
 
 
 def with_progress(

@@ -10,7 +10,8 @@ import pytest
 from forensics.case.columns import CaseWriter
 from forensics.case.database import Connection, new_case
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.motion import with_progress
+from forensics.rules.reductions.progress.motion import with_progress, within_a_step
+from forensics.rules.reductions.progress.rhythm import Rhythm
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog
 
@@ -92,3 +93,31 @@ def test_traffic_on_every_host_shows_motion_beside_a_recent_record_only(case: Co
 def test_traffic_of_some_hosts_or_of_keep_alives_shows_nothing(case: Connection, packets: Mapping[str, int]) -> None:
     read_twice(case, packets)
     assert not with_progress(case, RECENT, {}, RANKS, 2.0).shown
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "of_others_s", "step_s", "captured", "shown"),
+    [
+        (0.1, 0.3, 0.4, (0, 1), True),
+        (0.6, 0.6, 0.4, (0, 1), False),
+        (2.5, 2.5, 4.0, (0, 1), False),
+        (0.1, 6.0, 0.4, (0, 1), False),
+        (0.1, 0.3, 0.4, (0,), False),
+        (0.1, 0.3, None, (0, 1), False),
+    ],
+    ids=["recent", "older than a step", "longer than any pause", "a rank is behind", "a dump without a date", "no steps known"],
+)
+def test_calls_up_to_the_capture_show_motion(
+    case: Connection, silence_s: float, of_others_s: float, step_s: float | None, captured: tuple[int, ...], shown: bool
+) -> None:
+    """Of a job that stands, all come to stand within a step or two."""
+    silences = (silence_s, of_others_s)
+    writer = CaseWriter(case)
+    for rank in captured:
+        dump: dict[str, list[object]] = {"source_id": [rank], "rank": [rank], "path": ["dump"], "kind": ["flight_recorder"]}
+        writer.add("sources", {**dump, "status": ["ok"], "rows": [1], "captured_ns": [100 * SECOND]}, {})
+    writer.flush()
+    newest = {rank: round((100 - silence) * SECOND) for rank, silence in enumerate(silences)}
+    motion = replace(RECENT, silence_ns=round(silence_s * SECOND), pause_ns=3 * SECOND)
+    found = within_a_step(case, motion, RANKS, Rhythm(newest, newest, {}, {}, {}), step_s and step_s * SECOND)
+    assert (found is not None) is shown

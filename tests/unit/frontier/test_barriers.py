@@ -1,0 +1,64 @@
+"""Barriers inside stages: who comes late to one is long in its stage, although all are in it for as long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from forensics.case.database import insert_rows, new_case
+from forensics.rules.reductions.frontier.barriers import with_barriers
+from forensics.rules.reductions.frontier.matrix import StageMatrix
+from tests.unit.frontier.jobs import MS, blamed, job
+
+CALLBACKS = 3
+
+
+def held(made: StageMatrix, *, after_ms: float = 0.0) -> StageMatrix:
+    """The job with a barrier in its callbacks, which all leave together; rank 5 goes on there for a time."""
+    assert made.ends is not None
+    came = made.ends[:, CALLBACKS]
+    left = came.max(axis=1, keepdims=True) + np.zeros_like(came)
+    left[:, 5] += int(after_ms * MS)
+    waited = left - came
+    own, durations = made.durations[:, CALLBACKS].copy(), made.durations.copy()
+    durations[:, CALLBACKS] += waited
+    ends = made.ends.copy()
+    ends[:, CALLBACKS] = left
+    ends[:, CALLBACKS + 1] += waited
+    return replace(made, durations=durations, ends=ends, barriers={CALLBACKS: own})
+
+
+def test_who_comes_late_to_a_barrier_is_long_in_its_stage() -> None:
+    late = held(job("callbacks"))
+    assert blamed(late) == [("callbacks", (3,))]
+    assert ("callbacks", (3,)) not in blamed(replace(late, barriers={}))
+
+
+def test_who_is_late_before_the_barrier_is_not_long_in_its_stage() -> None:
+    assert blamed(held(job("forward"))) == [("forward", (3,))]
+
+
+def test_a_sound_job_with_a_barrier_names_nobody() -> None:
+    assert blamed(held(job())) == []
+
+
+def test_work_behind_a_barrier_is_no_wait_for_it() -> None:
+    """Ranks do not leave the stage together: what rank 5 does there behind the barrier is its own."""
+    assert ("callbacks", (5,)) in blamed(held(job(), after_ms=120))
+
+
+def test_calls_are_of_the_stage_in_which_they_were_made() -> None:
+    made = job(steps=10, ranks=2)
+    assert made.ends is not None
+    connection = new_case()
+    calls: list[tuple[object, ...]] = [
+        (rank, kind, "done", int(made.ends[step, stage, rank] - 1_000_000) + made.epoch_ns)
+        for rank in range(2)
+        for step in range(10)
+        for stage, kind in ((2, "all_reduce"), (CALLBACKS, "all_reduce_barrier"))
+    ]
+    insert_rows(connection, "operations", "rank kind state enqueued_ns", calls)
+    (found,) = with_barriers(connection, [made])
+    assert list(found.barriers) == [CALLBACKS]
+    assert np.allclose(found.barriers[CALLBACKS], made.durations[:, CALLBACKS] - MS, atol=2)
