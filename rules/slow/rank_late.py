@@ -61,6 +61,7 @@ _CAUSES = {
 _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 _SHOWN = {True: "what its stage times show", False: "what its stacks show"}
 _MS = 1e6
+_NOT_READ = Hardware()
 _DUTY = (
     "only this rank has work before that call, it comes in time to those between, and it has been so since the record began: "
     "the job is made so"
@@ -77,11 +78,11 @@ def _evaluate(
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
-    material = list(roots(lateness, lambda item: _material(item, layout, thresholds)))
+    material = list(roots(lateness, lambda item: _material(item, layout, thresholds, hardware)))
     late = in_step(material, groups, lateness.linked, lateness.seen)
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
-    late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds)]
+    late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds, hardware)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
     late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
     late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
@@ -104,11 +105,11 @@ def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout,
     return not is_of_equals(late, layout) and lost.get(late.rank, 0.0) >= least > 0
 
 
-def _passes_on(late: Lateness, times: StepTimes, layout: Layout, thresholds: Thresholds) -> bool:
+def _passes_on(late: Lateness, times: StepTimes, layout: Layout, thresholds: Thresholds, hardware: Hardware) -> bool:
     """Whether what it is late to ranks in step with it arose in collectives with others: all members of these are late so."""
     late = _among_equals(late, layout, thresholds)
     own = late.share * (1 - waited_elsewhere(late, times)) if is_of_equals(late, layout) else late.share
-    return own < min(late.share, thresholds["least_share_of_equals"])
+    return own < min(late.share, _least_of_equals(late, hardware, thresholds))
 
 
 def _among_equals(late: Lateness, layout: Layout, thresholds: Thresholds) -> Lateness:
@@ -141,11 +142,18 @@ def _undated(finding: Finding) -> Finding:
     return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
 
 
-def _material(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
+def _least_of_equals(late: Lateness, hardware: Hardware, thresholds: Thresholds) -> float:
+    """Which share counts among equals: a smaller one where the clocks of its GPU alone are held down."""
+    held = hardware.alone_held_down(late.rank, late.members, thresholds["least_held_down"])
+    return thresholds["least_share_held_down" if held else "least_share_of_equals"]
+
+
+def _material(late: Lateness, layout: Layout, thresholds: Thresholds, hardware: Hardware = _NOT_READ) -> bool:
     """Most calls wait for it, more often than by chance, and the time between calls follows."""
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
     likely = late.chance <= thresholds["most_chance"]
-    least = thresholds["least_share_of_equals" if is_of_equals(late, layout) else "least_share_of_time"]
+    is_equal = is_of_equals(late, layout)
+    least = _least_of_equals(late, hardware, thresholds) if is_equal else thresholds["least_share_of_time"]
     return regular and likely and late.share >= least and not late.absorbed
 
 
@@ -161,15 +169,9 @@ def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
 
 
 def _finding(
-    roster: Roster,
-    stacks: StacksByRank,
-    cpu: HostCpu,
-    text: EvidenceText,
-    windows: FrontierWindows,
-    late: Lateness,
-    beside: tuple[tuple[int, ...], frozenset[int]],
-    thresholds: Thresholds,
-) -> Finding:
+    roster: Roster, stacks: StacksByRank, cpu: HostCpu, text: EvidenceText, windows: FrontierWindows, late: Lateness,
+    beside: tuple[tuple[int, ...], frozenset[int]], thresholds: Thresholds,
+) -> Finding:  # fmt: skip
     """`beside` are other ranks that may be meant, and those of them for whose messages, of which nothing tells, it may wait."""
     others, unseen = beside
     measured = None if others or unseen else long_stage_of(late.rank, windows)
@@ -279,6 +281,8 @@ RULE = Rule(
         Threshold(
             "least_share_of_equals", 0.1, "tensor-parallel ranks do the same work at the same time: boards differ by less"
         ),
+        Threshold("least_share_held_down", 0.03, "the same, where the clocks of its GPU alone are held down"),
+        Threshold("least_held_down", 1.2, "times the clocks of its peers: those of sound hosts differ by less"),
         Threshold("least_share_from_start", 0.4, "a smaller lag from the first recorded call on may be how the job is made"),
         Threshold(
             "least_accounted", LEAST_ACCOUNTED, "of the lost time that must be measured in a stage before it is the cause"

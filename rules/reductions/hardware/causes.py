@@ -88,6 +88,12 @@ class Hardware:
         known = replace(finding, cause=causes[kind], stage=stage, evidence=(*finding.evidence, *evidence))
         return self._narrowed(kind, self._undecided(kind, known, slowdown or _slowdown(finding)))
 
+    def alone_held_down(self, rank: int, peers: Collection[int], least_factor: float) -> bool:
+        """Whether the clocks of the GPU of a rank are held down by so much, and those of no peer, all of which were read."""
+        held = {each for each in {rank, *peers} if any((sign.factor or 0.0) > 1 for sign in self._of(Oddity.THROTTLED, [each]))}
+        by = max((sign.factor or 0.0 for sign in self._of(Oddity.THROTTLED, [rank])), default=0.0)
+        return held == {rank} and by >= least_factor and self.read.issuperset(peers)
+
     def _undecided(self, kind: Oddity, finding: Finding, slowdown: float | None) -> Finding:
         """A finding about a guest as one about its device, where a narrow link accounts for it too: either may cost nothing."""
         if kind is not Oddity.SHARED or not self._explains(Oddity.NARROW, finding):

@@ -15,6 +15,7 @@ from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of, thresholds
 from forensics.rules.interface import Undecided
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -246,6 +247,28 @@ def test_who_is_late_to_its_equals_too_is_not_made_so_by_the_job(within: float |
     layout = Layout(axes={"dp": AxisOf(Axis.DATA), "tp": AxisOf(axis)})
     stated = replace(late, within=inner if within else None)
     assert rank_late._speaks(stated, layout, thresholds(rank_late.RULE, {})) is speaks
+
+
+@pytest.mark.parametrize(
+    ("factors", "read", "share", "counts"),
+    [
+        ({3: 1.5}, {2, 3}, 0.05, True),
+        ({3: 1.1}, {2, 3}, 0.05, False),
+        ({3: 1.5, 2: 1.1}, {2, 3}, 0.05, False),
+        ({3: 1.5}, {3}, 0.05, False),
+        ({3: 1.5}, {2, 3}, 0.02, False),
+        ({2: 1.5}, {2, 3}, 0.05, False),
+    ],
+    ids=["alone", "by little", "its equal too", "its equal was not read", "late by next to nothing", "its equal"],
+)
+def test_a_little_lateness_to_equals_counts_where_clocks_are_held_down(
+    factors: dict[int, float], read: set[int], share: float, counts: bool
+) -> None:
+    late = Lateness(3, "tp", "all_reduce", (2, 3), 900, 890, 10**10, share, 10**7, "rank3", on_own_clocks=True)
+    layout = Layout(axes={"tp": AxisOf(Axis.TENSOR)})
+    signs = {rank: (Sign(Oddity.THROTTLED, "held down", "smi", factor),) for rank, factor in factors.items()}
+    known = Hardware(signs, frozenset(read))
+    assert rank_late._material(late, layout, thresholds(rank_late.RULE, {}), known) is counts
 
 
 @pytest.mark.parametrize(("slow", "expected"), [((), [(3, (2,))]), ((3,), [(3, ())]), ((2,), []), ((2, 3), [(3, (2,))])])
