@@ -197,9 +197,12 @@ def _merge_agreeing(findings: Iterable[Finding]) -> list[Explained]:
 
 def _both(best: Finding, rules: tuple[str, ...], finding: Finding) -> Explained:
     """The better finding with the evidence of another one, and with its stage and mechanism where it has none of its own."""
-    stage = best.stage
+    stage, other = best.stage, finding.stage
     if stage.name is StageName.UNKNOWN:
-        stage = replace(stage, name=finding.stage.name, step=stage.step or finding.stage.step, substage=finding.stage.substage)
+        known = replace(stage, name=other.name, substage=other.substage)
+        # Who is in an operation that the better one does not know of.
+        known = other if stage.operation is None and stage.component is other.component else known
+        stage = replace(known, step=stage.step or other.step)
     evidence = _distinct((*best.evidence, *finding.evidence))
     merged = replace(best, stage=stage, evidence=evidence, mechanism=best.mechanism or finding.mechanism)
     return merged, tuple(dict.fromkeys((*rules, finding.rule)))

@@ -13,6 +13,7 @@ from forensics.model import (
     Anomaly,
     Belief,
     Cause,
+    Component,
     Confidence,
     Evidence,
     Family,
@@ -155,6 +156,17 @@ def test_one_fault_of_the_same_ranks_has_the_mechanism_that_either_rule_states(m
     for findings in ([flow, late], [late, flow]):
         (suspect,) = ranked(moving, findings)
         assert suspect.mechanism == Mechanism("late_end") and set(suspect.rules) == {"FX1", "FX2"}
+
+
+def test_a_fault_is_in_the_operation_that_either_rule_states(stalled: Supply) -> None:
+    """A failed request knows its queue pair, a stuck chunk the call that it is of."""
+    call = StageRef(StageName.FORWARD, Component.COMMUNICATION, operation="all_gather", communicator="w", sequence=8)
+    chunk = replace(finding(2, rule="FX2"), stage=call)
+    request = replace(finding(2, Belief.DIRECT_RECORD), stage=StageRef(component=Component.COMMUNICATION))
+    (suspect,) = ranked(stalled, [request, chunk])
+    assert (suspect.rules, suspect.stage) == (("FX1", "FX2"), call)
+    (other,) = ranked(stalled, [replace(request, stage=replace(request.stage, operation="send")), chunk])
+    assert (other.stage.operation, other.stage.communicator) == ("send", None)
 
 
 def test_one_of_two_that_is_late_for_no_known_reason_is_the_one_whose_nic_is_slow(moving: Supply) -> None:
