@@ -71,11 +71,14 @@ class CallStages:
     groups: Communicators
     stacks: StacksByRank
 
-    def of_wait(self, wait: Wait, ranks: Collection[int]) -> StageName:
-        """The one stage in which these ranks made the call they are in; unknown when they differ or nothing tells."""
+    def of_wait(self, wait: Wait, ranks: Collection[int], ahead: Collection[int] = ()) -> StageName:
+        """The one stage in which these ranks made the call they are in; unknown when they differ or nothing tells.
+
+        Where the hosts of those `ahead` stand shows the stage of a later call.
+        """
         calls = [call.call_path for rank, call in sorted(wait.waiting.items()) if call is not None and rank in ranks]
         passed = StageName.UNKNOWN if self._stages(calls) - {StageName.UNKNOWN} else self._passed_on(wait)
-        return self.agreed(calls, ranks) if passed is StageName.UNKNOWN else passed
+        return self.agreed(calls, [rank for rank in ranks if rank not in ahead]) if passed is StageName.UNKNOWN else passed
 
     def agreed(self, calls: Iterable[int | None], ranks: Collection[int]) -> StageName:
         """The one stage of some call paths; where none is recorded, of the places of the hosts, which run ahead of devices."""
@@ -216,7 +219,7 @@ class EvidenceText:
 
     def joined_stage(self, wait: Wait, ranks: Collection[int], component: Component) -> StageRef:
         """Build the stage of ranks that are inside one operation: the stage of the call, and the operation."""
-        name = self.stages.of_wait(wait, ranks)
+        name = self.stages.of_wait(wait, ranks, self._ahead(wait))
         operation = next((op for _, op in sorted(wait.waiting.items()) if op), None)
         return StageRef(
             name=name,
@@ -226,6 +229,16 @@ class EvidenceText:
             communicator=wait.communicator or None,
             sequence=wait.sequence or None,
         )
+
+    def _ahead(self, wait: Wait) -> frozenset[int]:
+        """Ranks whose hosts issued a later call of another communicator, which has not ended either."""
+        later = [
+            (rank, call)
+            for other in self.graph.waits
+            for rank, call in other.waiting.items()
+            if call and other.communicator != wait.communicator and other.families.get(rank) is wait.families.get(rank)
+        ]
+        return frozenset(rank for rank, call in later if (own := wait.waiting.get(rank)) and own.order < call.order)
 
     def _principal(self, rank: int) -> Wait | None:
         waits = self.graph.waiting_for(rank)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 
 from forensics.model import StageName
-from forensics.rules.reductions.stacks.call_paths import CallPath, frame
+from forensics.rules.reductions.calls.positions import Communicators, Operation
+from forensics.rules.reductions.stacks.activity import activity
+from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, frame
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+from forensics.rules.reductions.text.evidence_text import CallStages, EvidenceText
+from forensics.rules.reductions.waits.graph import Wait, wait_graph
 from tests.recordings.collection import whole
 from tests.recordings.job import Frame, Job
 from tests.recordings.places import HOST_CODE
@@ -84,3 +90,21 @@ def test_messages_of_a_pipeline_tell_their_direction(
     verdict = verdict_of(whole(exchange(description, sender, receiver), dict.fromkeys(range(4), HOST_CODE)).write(tmp_path))
     stages = {suspect.stage.name for suspect in verdict.suspects if set(suspect.ranks) == {sender, receiver}}
     assert stages == {stage}
+
+
+@pytest.mark.parametrize(("ahead", "stage"), [((), StageName.OPTIMIZER), ((0, 1), StageName.UNKNOWN)])
+def test_where_a_host_stands_is_the_stage_of_its_last_call_only(ahead: tuple[int, ...], stage: StageName) -> None:
+    """No call path was recorded."""
+    place = path(("step", f"{SITE}torch/optim/adamw.py", 9), *TRAIN)
+    sample = Sample(0, 4, 4, True, False, activity(place), "s#thread=4")
+    stages = CallStages(CallPaths({}), Communicators(()), StacksByRank(dict.fromkeys((0, 1), Stacks((sample,), (), ()))))
+    wait = Wait("data", 7, dict.fromkeys((0, 1)), ())
+    assert stages.of_wait(wait, (0, 1), ahead) is stage
+
+
+def test_a_host_with_a_later_call_of_another_group_is_ahead() -> None:
+    calls = {number: Operation("all_reduce", "[[4]]", 1000, None, f"dump#entry={number}", order=number) for number in (3, 4)}
+    stuck, later = Wait("data", 7, {0: calls[3], 1: calls[3]}, ()), Wait("world", 9, {0: calls[4]}, (1,))
+    text = create_autospec(EvidenceText, instance=True, graph=wait_graph([stuck, later]))
+    assert EvidenceText._ahead(text, stuck) == {0}
+    assert not EvidenceText._ahead(text, later)
