@@ -268,10 +268,10 @@ def _withheld(
         return f"{MOVES}, slower than before: {speed.reason}"
     if not speed.was_measured:
         return f"{MOVES} ({moves}); speed not measured: {speed.reason}"
-    if unrecorded:
-        return f"{MOVES} ({moves}); no record of {ranks_text(unrecorded)}, whose speed is not known"
     if signs:
         return f"{MOVES} ({moves}); speed cannot be judged: {signs[0]}"
+    if unrecorded:
+        return f"{MOVES} ({moves}); no record of {ranks_text(unrecorded)}, whose speed is not known"
     if compared.by is None:
         return f"{MOVES} ({moves}); {speed.reason}; {NOT_COMPARED}"
     return None

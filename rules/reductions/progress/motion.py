@@ -95,7 +95,11 @@ def moving_by_steps(
     return replace(motion, motion=Motion.MOVING, reason=reason, advanced=tuple(ranks))
 
 
-_CAPTURED = "SELECT source_id, rank, captured_ns FROM sources WHERE rank IS NOT NULL AND captured_ns IS NOT NULL"
+# Of a file that was cut the newest calls are lost.
+_CAPTURED = """
+SELECT source_id, rank, captured_ns FROM sources
+WHERE rank IS NOT NULL AND captured_ns IS NOT NULL AND status <> 'partial'
+"""
 
 
 def within_a_step(
@@ -103,7 +107,7 @@ def within_a_step(
 ) -> str | None:
     """Calls were made up to the capture: the newest one lies no further back than a usual step, and no rank is long behind.
 
-    When a rank stops the others come to stand within a step or two: the job went on until it was looked at.
+    When a rank stops, also one of which there is no dump, the others come to stand within a step or two.
     """
     if motion.motion is not Motion.TOO_EARLY or motion.silence_ns is None or step_ns is None:
         return None
@@ -113,7 +117,7 @@ def within_a_step(
         if source in rhythm.newest_of_sources:
             silence = captured - rhythm.newest_of_sources[source]
             silent[rank] = min(silence, silent.get(rank, silence))
-    is_known = silent.keys() >= ranks.ranks.keys()
+    is_known = 2 * len(silent) > len(ranks.ranks)
     if not is_known or motion.silence_ns > limit or max(silent.values()) > max(motion.pause_ns or 0, limit):
         return None
     return f"calls up to {seconds(motion.silence_ns)} before the capture, in steps of {seconds(round(step_ns))}"

@@ -105,7 +105,14 @@ def test_traffic_of_some_hosts_or_of_keep_alives_shows_nothing(case: Connection,
         (0.1, 0.3, 0.4, (0,), False),
         (0.1, 0.3, None, (0, 1), False),
     ],
-    ids=["recent", "older than a step", "longer than any pause", "a rank is behind", "a dump without a date", "no steps known"],
+    ids=[
+        "recent",
+        "older than a step",
+        "longer than any pause",
+        "a rank is behind",
+        "half of the dumps without a date",
+        "no steps known",
+    ],
 )
 def test_calls_up_to_the_capture_show_motion(
     case: Connection, silence_s: float, of_others_s: float, step_s: float | None, captured: tuple[int, ...], shown: bool
