@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Anomaly,
@@ -23,6 +24,7 @@ from forensics.rules.reductions.network.fallen_rates import FallenRates
 from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretch
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUse, LineUses, apart, by_hosts, most_of_lines
 from forensics.rules.reductions.network.other_traffic import SharedNics, beyond
+from forensics.rules.reductions.network.recorded_uses import RecordedUses, filled
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted
@@ -32,20 +34,32 @@ _TWO = 2
 
 def _evaluate(
     roster: Roster, liveness: Liveness, uses: LineUses, nics: NicUses, peaks: LinePeaks, fallen: FallenRates,
-    shared: SharedNics, thresholds: Thresholds,
+    shared: SharedNics, recorded: RecordedUses, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     hosts = {nic.host for nic in shared}
     if liveness.motion is Motion.STALLED or (hosts and not any(beyond(uses, hosts))):
         return  # what has an end at a line that others fill is slow by that: FX184 names it
     by_captures = not uses and bool(nics)
     least_sound = thresholds["most_of_captured" if by_captures else "most_of_line"]
-    by_lines = list(_of_lines(roster, nics, least_sound, at_a_stretch(peaks, uses), thresholds))
+    known = filled(nics, recorded)
+    by_size = {use.host for use in known} - {use.host for use in nics}
+    by_lines = [
+        _by_size(each, len(by_size)) for each in _of_lines(roster, known, least_sound, at_a_stretch(peaks, uses), thresholds)
+    ]
     if liveness.may_move or by_captures:
         yield from by_lines or _of_past(roster, uses, fallen, thresholds)
 
 
+def _by_size(finding: Finding, hosts: int) -> Finding:
+    """A finding with how many hosts only show sizes and times of their collectives."""
+    if not hosts:
+        return finding
+    said = f"of {counted(hosts, 'host')} only sizes and times of collectives are known, as if all NICs were in use"
+    return replace(finding, evidence=(*finding.evidence, Evidence(said, supports=False)))
+
+
 def _of_lines(
-    roster: Roster, uses: NicUses, least_sound: float, peaks: Sequence[float], thresholds: Thresholds
+    roster: Roster, uses: Sequence[LineUse], least_sound: float, peaks: Sequence[float], thresholds: Thresholds
 ) -> Iterator[Finding]:
     """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch."""
     most = most_of_lines(uses)
@@ -72,11 +86,13 @@ def _of_past(roster: Roster, uses: LineUses, fallen: FallenRates, thresholds: Th
     if fallen.apart() < thresholds["least_pairs_even"]:
         return
     hosts = {host for rank in roster.ranks if (host := roster.host_of(rank))}
-    if hosts <= {host for way in fallen.ways for host in way}:
-        yield _whole(tuple(sorted(roster.ranks)), lost, tuple(_evidence_of_past(fallen)))
+    unseen = hosts - {host for way in fallen.ways for host in way}
+    # What two hosts are to blame for reaches no third pair, whatever the hosts do of which nothing is seen.
+    if not unseen or (2 * len(unseen) <= len(hosts) and fallen.apart() >= thresholds["least_pairs"]):
+        yield _whole(tuple(sorted(roster.ranks)), lost, tuple(_evidence_of_past(fallen, len(unseen))))
 
 
-def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
+def _evidence_of_past(fallen: FallenRates, unseen: int) -> Iterator[Evidence]:
     yield Evidence(
         f"{counted(fallen.pairs, 'queue pair')} move {fallen.after / 1e9:.2f} GB/s while they have work (median), "
         f"{fallen.before / 1e9:.2f} GB/s until {fallen.ago_ns / 1e9:.0f} s before the end of the logs",
@@ -85,6 +101,8 @@ def _evidence_of_past(fallen: FallenRates) -> Iterator[Evidence]:
     ways = counted(len(fallen.ways), "way")
     yield Evidence(f"all {ways} between hosts keep {100 * fallen.least:.0f} to {100 * fallen.most:.0f} % of their earlier rate")
     yield Evidence(f"{fallen.apart()} pairs of hosts that have no host in common fell at once: no host accounts for all of it")
+    if unseen:
+        yield Evidence(f"ways of {counted(unseen, 'host')} are not seen", supports=False)
     yield Evidence(
         "traffic of the job itself that began then, or of others on all of its NICs, leaves the same evidence", supports=False
     )

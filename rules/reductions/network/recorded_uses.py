@@ -18,11 +18,13 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.epochs.volumes import volumes
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
-from forensics.rules.reductions.network.line_uses import LineUse
+from forensics.rules.reductions.network.line_uses import LineUse, by_hosts
 from forensics.rules.reductions.ranks.roster import Roster
 
 # Bytes of a call: smaller ones are latency, and go in tree order.
 _LEAST_BYTES = 64 << 20
+# Of the larger one: what two sources tell of a host is as good as the same.
+_ALIKE = 0.8
 
 RecordedUses = NewType("RecordedUses", tuple[LineUse, ...])
 """NICs of hosts, each with an even part of what its host moves, and with all ranks of it."""
@@ -31,6 +33,19 @@ _LINES = """
 SELECT host, parent, max(rate_bytes_per_s) FROM devices WHERE kind = 'port' AND host IS NOT NULL AND parent IS NOT NULL
 GROUP BY host, parent HAVING max(rate_bytes_per_s) > 0 ORDER BY ALL
 """
+
+
+def filled(uses: Sequence[LineUse], recorded: RecordedUses) -> tuple[LineUse, ...]:
+    """Uses with those of hosts without any by what recorders tell, where both tell about the same of hosts that have both.
+
+    What recorders tell takes all NICs of a host for used: the hosts that show their NICs show whether that is so.
+    """
+    known = {use.host for use in uses}
+    own = by_hosts([use for use in uses if use.host in {each.host for each in recorded}])
+    said = by_hosts([each for each in recorded if each.host in known])
+    same = bool(own) and len(own) == len(said)
+    alike = same and all(_ALIKE * max(pair) <= min(pair) for pair in zip(own, said, strict=True))
+    return (*uses, *(each for each in recorded if alike and each.host not in known))
 
 
 @reduction

@@ -12,6 +12,7 @@ import pytest
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.fallen_rates import FallenRates, fallen_rates
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.slow.network_slow import RULE
 from tests.recordings.scenarios import recorded
@@ -112,3 +113,18 @@ def ring(kept: Sequence[float], of_nics: float = 0.5) -> FallenRates:
 def test_only_where_every_way_and_the_nics_fell_the_network_is_named(fallen: FallenRates, busy: float, is_named: bool) -> None:
     """Between four and seven tenths of the line nothing is shown by lines; what a way kept of its past tells it."""
     assert named(fallen, busy) is is_named
+
+
+@pytest.mark.parametrize(("hosts", "seen", "is_named"), [(8, 6, True), (8, 4, False), (14, 6, False)])
+def test_ways_of_most_hosts_are_enough_where_three_pairs_fell(hosts: int, seen: int, is_named: bool) -> None:
+    """Of the other hosts no log is left: two of these may be slow, and not a third pair because of them."""
+    ways: dict[tuple[str, str | None], float] = {(f"n{at}", f"n{(at + 1) % seen}"): 0.5 for at in range(seen)}
+    roster = Roster({rank: RankFacts(rank, host=f"n{rank}") for rank in range(hosts)}, hosts)
+    uses = LineUses(tuple(LineUse(f"n{at}", "m", (at,), 14e9, 0.4, 25e9, "x", ()) for at in range(seen)))
+    given: dict[object, object] = {
+        LineUses: uses,
+        Roster: roster,
+        FallenRates: FallenRates(ways, 8 * S, 32, 10e9, 5e9, 0.5, "x"),
+    }
+    found, _ = run(supply_of(recorded("network-slow"), instead=given), [RULE], {})
+    assert bool(found) is is_named

@@ -8,7 +8,8 @@ import pytest
 
 from forensics.case.database import new_case
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
-from forensics.rules.reductions.network.recorded_uses import recorded_uses
+from forensics.rules.reductions.network.line_uses import LineUse
+from forensics.rules.reductions.network.recorded_uses import RecordedUses, filled, recorded_uses
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 
 ROSTER = Roster({rank: RankFacts(rank, host=f"n{rank // 2}") for rank in range(4)}, 4)
@@ -42,3 +43,20 @@ def test_groups_of_one_host_share_its_nics() -> None:
 )
 def test_calls_that_tell_no_rate(call: CallPace) -> None:
     assert not parts(call)
+
+
+def use(host: str, rate: float) -> LineUse:
+    return LineUse(host, "m", (0,), rate, 0.2, 25e9, "x")
+
+
+@pytest.mark.parametrize(
+    ("shown", "hosts"),
+    [((6.5e9, 6e9), ["n0", "n1", "n2"]), ((6.5e9, 12e9), ["n0", "n1"]), ((), [])],
+    ids=["the same", "not all NICs are in use", "nothing to hold it against"],
+)
+def test_recorders_tell_of_hosts_that_show_no_nic_where_they_are_right_of_the_others(
+    shown: tuple[float, ...], hosts: list[str]
+) -> None:
+    uses = [use(f"n{at}", rate) for at, rate in enumerate(shown)]
+    found = filled(uses, RecordedUses(tuple(use(f"n{at}", 6e9) for at in range(3))))
+    assert [each.host for each in found] == hosts
