@@ -57,6 +57,13 @@ def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil:
     return json.dumps([thread], indent=1).encode()
 
 
+def _with_main(document: bytes, main: Place, pid: int) -> bytes:
+    """The dump of a process whose main thread is at `main`, and the thread of `document` is its second one."""
+    (thread,) = json.loads(document)
+    second = {**thread, "thread_name": "runner", "thread_id": thread["thread_id"] + 1, "os_thread_id": pid + 5}
+    return json.dumps([*json.loads(py_spy(main, pid)), second], indent=1).encode()
+
+
 def process_sample(
     rank: int,
     time_ns: int,
@@ -127,11 +134,12 @@ class Collection:
         """The worker server's answer number `number`."""
         self._member("fr.live", rank, number, f"ranks/{rank}/fr/{number}.json", as_json(job.dump(rank)), at_ns)
 
-    def stacks(self, rank: int, *places: Place, owns_gil: bool = False) -> None:
-        """Samples of the rank's main thread, in order."""
+    def stacks(self, rank: int, *places: Place, owns_gil: bool = False, main: Place = ()) -> None:
+        """Samples of the rank's main thread, in order; with `main` that one is there, and a second thread at the places."""
         for number, place in enumerate(places):
             path = f"ranks/{rank}/stacks/{number}.json"
-            self._member("stack.pyspy", rank, number, path, py_spy(place, pid_of(rank), owns_gil=owns_gil))
+            document = py_spy(place, pid_of(rank), owns_gil=owns_gil)
+            self._member("stack.pyspy", rank, number, path, _with_main(document, main, pid_of(rank)) if main else document)
 
     def child(self, rank: int, place: Place, pid: int, number: int = 0) -> None:
         """One sample of a child process of the rank."""

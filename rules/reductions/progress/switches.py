@@ -18,6 +18,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.ranks.main_threads import of_main_threads
 from forensics.rules.reductions.ranks.on_cpu import NS_PER_TICK
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.messages import MessageWaits
@@ -43,7 +44,7 @@ REASONS: Mapping[str, str] = {
 _SAMPLES = """
 SELECT p.rank, p.time_ns, p.switches, p.cpu_ticks, p.state, p.wchan, p.timed, s.path
 FROM processes p JOIN sources s USING (source_id)
-WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL AND p.switches IS NOT NULL AND p.time_ns IS NOT NULL
+WHERE {thread} AND NOT p.is_child AND p.rank IS NOT NULL AND p.switches IS NOT NULL AND p.time_ns IS NOT NULL
 ORDER BY p.rank, p.time_ns, s.path
 """
 
@@ -95,7 +96,8 @@ def wait_paces(connection: DuckDBPyConnection, stacks: StacksByRank, messages: M
     """
     waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages
     samples: dict[int, list[_Sample]] = defaultdict(list)
-    for rank, *sample in rows_of(connection, "processes", _SAMPLES):
+    main = of_main_threads({rank: thread for rank, found in stacks.items() if (thread := found.working_thread)})
+    for rank, *sample in rows_of(connection, "processes", _SAMPLES.format(thread=main)):
         if rank in waiting:
             samples[rank].append(_Sample(*sample))
     limits = PaceLimits()

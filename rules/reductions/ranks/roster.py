@@ -16,6 +16,8 @@ from forensics.case.gathered import gathered_world_size
 from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.fed import Look, is_fed, least_growth
+from forensics.rules.reductions.ranks.hosts_of_ranks import hosts_of_ranks
+from forensics.rules.reductions.ranks.main_threads import of_main_threads
 from forensics.rules.reductions.ranks.met_later import met_later
 from forensics.rules.reductions.ranks.on_cpu import cpu_share, wakes_per_s
 from forensics.vocabulary import GUESSED
@@ -169,10 +171,13 @@ def seen_processes(roster: Roster) -> SeenProcesses:
     return SeenProcesses(frozenset(rank for rank, facts in roster.ranks.items() if facts.state or facts.thread_states))
 
 
-def read_roster(connection: DuckDBPyConnection) -> Roster:
-    """Read the roster of a case; ranks without any trace are present with every field unknown."""
+def read_roster(connection: DuckDBPyConnection, working: Mapping[int, int] | None = None) -> Roster:
+    """Read the roster of a case; ranks without any trace are present with every field unknown.
+
+    `working` are the threads that run the job, by rank, where that is not the first one of the process.
+    """
     processes = _processes(connection)
-    main_threads = _main_threads(connection)
+    main_threads = _main_threads(connection, working or {})
     recorders = _ranks_of(connection, "operations", "FROM latest_call") | _ranks_of(connection, "group_views")
     read = "FROM sources WHERE kind = 'flight_recorder' AND status"
     dumped = _ranks_of(connection, "sources", f"{read} IN ('ok', 'partial')")
@@ -180,7 +185,7 @@ def read_roster(connection: DuckDBPyConnection) -> Roster:
     timed_out = _ranks_of(connection, "log_events", "FROM log_events WHERE kind = 'watchdog_timeout'")
     unrecorded = _ranks_of(connection, "operations", _UNRECORDED)
     stacks = _ranks_of(connection, "stacks", "FROM stacks WHERE NOT is_child")
-    hosts = _hosts(connection)
+    hosts = hosts_of_ranks(connection)
     nics = _ranks_of(connection, "captures", "FROM captures JOIN sources USING (source_id) WHERE nic IS NOT NULL")
     nics |= _ranks_of(connection, "queue_pairs", _OF_EPOCHS)
     known = set(processes) | set(main_threads) | recorders | stacks | nics | _members(connection)
@@ -239,14 +244,14 @@ def _processes(connection: DuckDBPyConnection) -> dict[int, dict[str, Any]]:
     return {rank: {name: value for name, value in fields.items() if value is not None} for rank, fields in found.items()}
 
 
-def _main_threads(connection: DuckDBPyConnection) -> dict[int, RankFacts]:
+def _main_threads(connection: DuckDBPyConnection, working: Mapping[int, int]) -> dict[int, RankFacts]:
     rows = rows_of(
         connection,
         "processes",
-        """
+        f"""
         SELECT p.rank, state, wchan, tracer, switches, s.path, cpu_ticks, time_ns, pid, timed, waits_on, kernel_stack,
             written_bytes FROM processes p LEFT JOIN sources s USING (source_id)
-        WHERE p.thread = p.pid AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
+        WHERE {of_main_threads(working)} AND NOT p.is_child AND p.rank IS NOT NULL ORDER BY p.rank, p.sample, s.path
         """,
     )
     samples = defaultdict(list)
@@ -283,18 +288,3 @@ def _ranks_of(connection: DuckDBPyConnection, table: str, rows_with: str = "") -
 
 def _members(connection: DuckDBPyConnection) -> set[int]:
     return _ranks_of(connection, "members", "FROM members JOIN communicators USING (communicator) WHERE method <> 'peers'")
-
-
-_ANY_HOST = "SELECT rank, min(host) FROM sources WHERE rank IS NOT NULL AND host IS NOT NULL GROUP BY rank"
-_HOSTS = (
-    "SELECT rank, min(host) FROM {table} WHERE rank >= 0 AND host IS NOT NULL GROUP BY rank HAVING count(DISTINCT host) = 1"
-)
-
-
-def _hosts(connection: DuckDBPyConnection) -> dict[int, str]:
-    """Where stacks say that the process is, else what files are of, else what a text says of it, else where its NIC is."""
-    stated = rows_of(connection, "process_ranks", _HOSTS.format(table="process_ranks"))
-    seen = rows_of(connection, "stacks", _HOSTS.format(table="stacks"))
-    nics = rows_of(connection, "queue_pairs", _HOSTS.format(table="queue_pairs"))
-    rows = rows_of(connection, "sources", _ANY_HOST)
-    return {**dict(nics), **dict(stated), **dict(rows), **dict(seen)}

@@ -15,6 +15,7 @@ from forensics.model import WaitKind
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.stacks.activity import Activity, activity
 from forensics.rules.reductions.stacks.call_paths import call_paths
+from forensics.rules.reductions.stacks.working_thread import working_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """Samples of one rank: its main thread, its other threads, and the main threads of its child processes, in sample order."""
+    """Samples of one rank: its main thread, its other threads, and the main threads of its child processes, in sample order.
+
+    Where a framework runs the job in another thread than the first of the process, that one is the main thread here.
+    """
 
     main: tuple[Sample, ...]
     threads: tuple[Sample, ...]
@@ -50,6 +54,16 @@ class Stacks:
     def latest(self) -> Activity | None:
         """Activity of the main thread in the newest sample."""
         return self.main[-1].activity if self.main else None
+
+    @property
+    def working_thread(self) -> int | None:
+        """Number of the thread that runs the job, where that is not the first one of the process."""
+        return self.main[-1].thread if self.main and not self.main[-1].is_main else None
+
+    @property
+    def main_name(self) -> str:
+        """What the thread that runs the job is called in a sentence."""
+        return f"thread {self.main[-1].name or self.main[-1].thread}" if self.working_thread else "main thread"
 
     @property
     def communicating(self) -> bool:
@@ -217,4 +231,20 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
             (main if is_main else threads).append(sample)
         elif is_main:
             children.append(sample)
-    return StacksByRank({rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()})
+    return StacksByRank({rank: _of_working_thread(Stacks(tuple(m), tuple(t), tuple(c))) for rank, (m, t, c) in found.items()})
+
+
+def _of_working_thread(found: Stacks) -> Stacks:
+    """The samples of a rank, with the thread that runs the job as its main one."""
+    threads: dict[int, list[Activity]] = defaultdict(list)
+    for sample in found.threads:
+        threads[sample.thread].append(sample.activity)
+    working = working_thread([sample.activity for sample in found.main], threads)
+    if working is None:
+        return found
+    others = [sample for sample in found.threads if sample.thread != working]
+    return Stacks(
+        main=tuple(sample for sample in found.threads if sample.thread == working),
+        threads=tuple(sorted((*found.main, *others), key=lambda sample: sample.number)),
+        children=found.children,
+    )

@@ -172,14 +172,14 @@ class EvidenceText:
         same = [s for s in found.main if same_place((s, latest))]
         where = latest.activity.describe()
         if len(found.main) == 1:
-            yield Evidence(f"the stack sample of rank {rank}'s main thread at {where}", latest.source)
+            yield Evidence(f"the stack sample of rank {rank}'s {found.main_name} at {where}", latest.source)
         elif len(same) == 1:
             yield Evidence(
-                f"rank {rank}'s main thread was at another place in each stack sample, at last {where}", latest.source
+                f"rank {rank}'s {found.main_name} was at another place in each stack sample, at last {where}", latest.source
             )
         else:
             yield Evidence(
-                f"{len(same)} of {len(found.main)} stack samples of rank {rank}'s main thread at {where}", latest.source
+                f"{len(same)} of {len(found.main)} stack samples of rank {rank}'s {found.main_name} at {where}", latest.source
             )
 
     def process(self, rank: int) -> Iterator[Evidence]:
@@ -194,8 +194,9 @@ class EvidenceText:
         where += f" (descriptor {facts.waits_on[0]})" if len(facts.waits_on) == 1 else ""
         switched = "1 context switch" if facts.switches == 1 else f"{facts.switches} context switches"
         ran = "" if facts.switches is None else f"; {switched} between samples"
+        thread = self.stacks[rank].main_name if rank in self.stacks else "main thread"
         yield Evidence(
-            f"main thread of rank {rank} in state {states}{where} in {len(facts.thread_states)} samples{ran}",
+            f"{thread} of rank {rank} in state {states}{where} in {len(facts.thread_states)} samples{ran}",
             facts.process_source,
         )
         if _UNINTERRUPTIBLE in facts.thread_states:

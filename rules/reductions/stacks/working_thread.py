@@ -1,0 +1,41 @@
+"""Which thread of a process runs the job, where the main one only serves the framework that started it.
+
+Ray Train 2 calls the training function in a thread of its own, while the main thread stays in the loop of a worker
+(`ray/train/v2/_internal/execution/worker_group/thread_runner.py`, ray 2.60).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from forensics.model import StageName, WaitKind
+from forensics.rules.reductions.stacks.activity import Activity
+from forensics.rules.reductions.stacks.call_paths import application_frame
+
+_AT_WORK_OR_ENDING = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT, WaitKind.STORE, WaitKind.EXITING})
+
+
+def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Activity]]) -> int | None:
+    """The only thread with the job's own code in every sample, where the main one runs a single library in all of them.
+
+    `threads` are the samples of each other thread of the process, by number. Of several with code of their own the one that
+    communicates is taken; None where no one or more than one is left, or the main thread may run the job.
+    """
+    if not main or not all(map(_serves, main)):
+        return None
+    own = {
+        thread: samples
+        for thread, samples in threads.items()
+        if thread and len(samples) == len(main) and all(application_frame(sample.path) for sample in samples)
+    }
+    communicating = [thread for thread, samples in own.items() if any(sample.waits_for_others for sample in samples)]
+    left = communicating if len(own) > 1 else list(own)
+    return left[0] if len(left) == 1 else None
+
+
+def _serves(activity: Activity) -> bool:
+    """Whether a thread is in one library and in Python's own code alone, and in no stage of training."""
+    if activity.stage is not StageName.UNKNOWN or activity.wait in _AT_WORK_OR_ENDING or activity.below_autograd:
+        return False
+    packages = {entry.module.partition("/")[0] for entry in activity.python_path if entry.origin == "library"}
+    return len(packages) == 1 and "torch" not in packages and application_frame(activity.path) is None
