@@ -61,6 +61,10 @@ WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORD
 """
 _LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
 _LEAST_LOGS = 3
+# Each error of which no line shows whose it is.
+_RAISED = """
+SELECT text, min(source), count(*) FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY ALL
+"""
 # A device by its number on its host, as ROCm's runtime has it; every process of the host may report the same one.
 _FAULTY_GPUS = r"""
 SELECT regexp_extract(subject, ' by GPU (node-[0-9]+)', 1), min(source) FROM logged_event
@@ -101,6 +105,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _killed(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
     yield from _own_error(heard)
+    yield from _raised_by_some(connection)
     yield from _stopped(connection, heard)
 
 
@@ -204,13 +209,25 @@ def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {how}"
 
 
+def _raised_by_some(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The only error of its own that logs hold without a rank: that of one rank, or of all where it stands there again."""
+    own = [each for each in rows_of(connection, "log_events", _RAISED, kinds=("exception",)) if not is_of_another(each[0])]
+    for text, source, count in own if len(own) == 1 else ():
+        again = "" if count == 1 else ", which stands there again"
+        yield f"the error {_shortened(text)} ({source}){again}: no line shows which ranks it is of"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 def _own_error(heard: Logged) -> Iterator[str]:
     """The few ranks of which errors of their own are known: in a text that shows few ranks they may be those of all."""
     if 0 < len(heard.failures.own) <= _FEW:
         rank, failure = min(heard.failures.own.items())
-        said = failure.text if len(failure.text) <= _LONGEST else f"{failure.text[:_LONGEST]}..."
         whose = f"rank {rank}" if len(heard.failures.own) == 1 else f"{ranks_text(sorted(heard.failures.own))}, of rank {rank}"
-        yield f"the error of {whose}: {said} ({failure.source}); the logs of the other ranks tell whether all have it"
+        said = f"{_shortened(failure.text)} ({failure.source})"
+        yield f"the error of {whose}: {said}; the logs of the other ranks tell whether all have it"
 
 
 def _stopped(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:

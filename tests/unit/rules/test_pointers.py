@@ -482,3 +482,26 @@ def test_a_hang_of_megascale_below_which_steps_go_on_is_over(tmp_path: Path) -> 
 def test_a_job_that_somebody_interrupted_and_that_had_no_error(tmp_path: Path, above: str, is_said: bool) -> None:
     (tmp_path / "job.log").write_text(above + "".join(map(INTERRUPTED.format, range(2))))
     assert ("somebody interrupted the job" in verdict_of(tmp_path).summary) == is_said
+
+
+RAISED = 'Traceback (most recent call last):\n  File "fit.py", line 5, in <module>\n    load_ops()\n{0}\n'
+NO_LIBRARY = "ImportError: /cache/ops/shm.so: cannot open shared object file: No such file or directory"
+LAUNCHED = "[2026-11-29 08:26:52,470] [ERROR] [launch.py:259:sigkill_handler] ['python', 'fit.py'] exits with return code = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (RAISED.format(NO_LIBRARY), f"the error {NO_LIBRARY} (job.log#line=4): no line"),
+        (RAISED.format(NO_LIBRARY) * 2, "which stands there again: no line"),
+        (RAISED.format(NO_LIBRARY) + RAISED.format("ValueError: no such option"), None),
+        (RAISED.format("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:43243"), None),
+    ],
+)
+def test_the_only_error_of_a_log_that_no_rank_is_known_of(text: str, said: str | None, tmp_path: Path) -> None:
+    """Of two errors it is not known which was first, and the loss of a peer is not the error that ended the job."""
+    (tmp_path / "job.log").write_text(text + LAUNCHED)
+    verdict = verdict_of(tmp_path)
+    assert not verdict.suspects
+    first = verdict.would_change[0]
+    assert said in first if said else "no line" not in first
