@@ -61,8 +61,9 @@ _PATHS = "SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (sou
 
 @dataclass(frozen=True, slots=True)
 class GuestHost:
-    """A host with guests on its GPUs, whose `ranks` work by the part `excess` of a step longer than those of quiet hosts.
+    """A host with guests on its GPUs, whose ranks work by the part `excess` of a step longer than those of quiet hosts.
 
+    `ranks` are all that run there: what slows those whose work is known slows the others.
     In `steps` steps of `step_ns`, since the moment `since_ns` on its clock; None where it was so from the first one on. `shown`
     says by what that is seen.
     """
@@ -121,7 +122,7 @@ def guest_hosts(
     beside = [hosts[host] for host in quiet if host in hosts]
     paths: Mapping[int, str] = dict(rows_of(connection, "operations", _PATHS))
     found = [
-        _found(host, hosts[host], rows, hardware, paths)
+        _found(host, hosts[host], rows, (hardware, roster), paths)
         for host in odd
         if host in hosts and (rows := _longer(hosts[host], beside, last)) is not None
     ]
@@ -134,7 +135,7 @@ def _last_of_all(host: str, quiet: Sequence[str], late: Latenesses, roster: Rost
 
     Records of some may be cut, or those of who they are compared with.
     """
-    ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == host)
+    ranks = _on(host, roster)
     always = [
         item for item in late.found if item.share >= _LEAST_LATE and item.late >= _ALWAYS * item.calls and not item.is_duty
     ]
@@ -159,6 +160,10 @@ def _last_of_all(host: str, quiet: Sequence[str], late: Latenesses, roster: Rost
         host, ranks, len(signs), first.share, first.late, step_ns, first.since_ns, shown, signs[0].statement,
         signs[0].source, first.source,
     )  # fmt: skip
+
+
+def _on(host: str, roster: Roster) -> tuple[int, ...]:
+    return tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == host)
 
 
 def _guests(ranks: Iterable[int], hardware: Hardware) -> list[Sign]:
@@ -239,15 +244,18 @@ def _since(host: _Host, usual: Floats, least: float, *, past: bool) -> tuple[Flo
     return (rows, first) if is_longer and is_clear and len(rows) >= _LEAST_STEPS else None
 
 
-def _found(host: str, each: _Host, longer: tuple[Floats, int], hardware: Hardware, paths: Mapping[int, str]) -> GuestHost:
-    rows, first = longer
-    signs, excess = _guests(each.ranks, hardware), float(np.median(rows))
+def _found(
+    host: str, each: _Host, longer: tuple[Floats, int], known: tuple[Hardware, Roster], paths: Mapping[int, str]
+) -> GuestHost:
+    (rows, first), (hardware, roster) = longer, known
+    ranks = _on(host, roster)
+    signs, excess = _guests(ranks, hardware), float(np.median(rows))
     shown = (
         f"ranks of {host} work {100 * excess:.1f} % of a step longer than those of hosts without guests, in "
         f"{counted(len(rows), 'step')} of {each.step_ns / 1e6:.0f} ms: what nobody waits for is not in it"
     )
     return GuestHost(
-        host, each.ranks, len(signs), excess, len(rows), each.step_ns,
+        host, ranks, len(signs), excess, len(rows), each.step_ns,
         each.begins_ns[first] if first else None, shown, signs[0].statement, signs[0].source, paths.get(each.ranks[0]),
     )  # fmt: skip
 

@@ -59,6 +59,14 @@ def test_guests_and_longer_work_name_a_host_together(
     assert found(made, tmp_path, shared) == ranks
 
 
+def test_a_host_has_all_of_its_ranks_whosever_record_is_cut(tmp_path: Path) -> None:
+    made = simulate(JOB, [parse(SLOW)], 3, iterations=14)
+    with case_of(made, tmp_path, timing=True) as connection:
+        connection.execute("DELETE FROM operations WHERE rank = 6")
+        (host,) = supply_of(connection, instead={Hardware: guests(range(4, 8))}).get(GuestHosts)
+    assert (host.ranks, host.guests) == ((4, 5, 6, 7), 4)
+
+
 def late_at(rank: int, *, members: tuple[int, ...] = (), lost_ms: int = 900, late: int = 9) -> Lateness:
     """A rank of a host that comes last to calls with one of another host, 100 ms each time."""
     return Lateness(
