@@ -199,9 +199,12 @@ def _shared(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Iterator
     if others and own & gpu.processes.keys() and 2 * alike <= fleet.others:
         pid, (program, memory) = max(others.items(), key=lambda each: (each[1][1], -each[0]))
         said = f"process {pid} ({program}), which is not the job's, has {memory / (1 << 30):.1f} GiB on {name}"
-        # Processes take turns on a GPU: each guest that always has work takes as much as the rank.
         said = f"{said}; {alike} of {fleet.others} peers have a guest"
-        yield Sign(Oddity.SHARED, said, gpu.source, 1.0 + len(others))
+        beside = [other.source for other in fleet.gpus if other.host == gpu.host]
+        # Some guests here and there are how the machines are used; others of them are no slower for it.
+        tells = not alike or 2 * len(fleet.shared.intersection(beside)) >= len(beside)
+        # Processes take turns on a GPU: each guest that always has work takes as much as the rank.
+        yield Sign(Oddity.SHARED, said, gpu.source, 1.0 + len(others) if tells else None)
 
 
 def _foreign(gpu: Gpu, own: Collection[int]) -> dict[int, tuple[str, int]]:

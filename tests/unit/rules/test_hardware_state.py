@@ -43,9 +43,9 @@ def reading(**values: int) -> Mapping[str, int]:
 
 
 def of(*gpus: Gpu) -> Hardware:
-    """Signs of a host with these GPUs, one a rank."""
+    """Signs of hosts with these GPUs, one a rank."""
     own = frozenset(range(100, 100 + len(gpus)))
-    return hardware_signs(Machines(dict(enumerate(gpus)), own={"a": own}))
+    return hardware_signs(Machines(dict(enumerate(gpus)), own=dict.fromkeys((gpu.host for gpu in gpus), own)))
 
 
 def kinds(found: Hardware) -> dict[int, list[Oddity]]:
@@ -211,6 +211,27 @@ def test_a_guest_is_no_cause_where_a_narrow_link_is_one_as_well(lanes: int, shar
     both = replace(both, processes={101: ("python", 60 << 30), 900: ("python", 6 << 30)})
     found = of(gpu(0), both, gpu(2), gpu(3)).refined(finding(Cause.UNKNOWN, 1, share=share), (Cause.UNKNOWN,))
     assert found.cause is cause
+
+
+@pytest.mark.parametrize(
+    ("guests", "hosts", "cause"),
+    [
+        ({1}, "aabb", Cause.GPU_CONTENTION),
+        ({1, 2}, "aaaaaabb", Cause.COMPUTE_SLOW),
+        ({1, 6}, "aaaabbbb", Cause.COMPUTE_SLOW),
+        ({0, 1, 6}, "aaaabbbb", Cause.GPU_CONTENTION),
+    ],
+    ids=["a guest alone", "another one beside it", "another one elsewhere", "on half of the host"],
+)
+def test_a_guest_is_no_cause_where_others_have_one_here_and_there(guests: set[int], hosts: str, cause: Cause) -> None:
+    shared = {900: ("python", 6 << 30)}
+    gpus = [
+        replace(gpu(n), host=host, processes={**gpu(n).processes, **(shared if n in guests else {})})
+        for n, host in enumerate(hosts)
+    ]
+    found = of(*gpus).refined(finding(Cause.COMPUTE_SLOW, 1, share=0.25), (Cause.COMPUTE_SLOW,))
+    assert found.cause is cause
+    assert any("which is not the job's" in each.statement for each in found.evidence)
 
 
 @pytest.mark.parametrize("cause", [Cause.DATALOADER_STALL, Cause.UNKNOWN, Cause.NETWORK_SLOW])
