@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forensics.ingest._job_logs.calls import NEWEST, LoggedCall
@@ -58,6 +58,7 @@ MAX_QUEUE_PAIRS = 200_000
 class _Process:
     """One process: its communicators by pointer (the newest that used the pointer), its NICs by number."""
 
+    first: LogPosition
     communicators: dict[str, LogPosition] = field(default_factory=dict)
     nics: dict[int, str] = field(default_factory=dict)
 
@@ -103,6 +104,13 @@ class NcclLines:
         return users[0] if len(users) == 1 else None
 
     @property
+    def rows(self) -> Iterator[LogPosition]:
+        """All positions, and processes that write of no communicator while others begin the init of one."""
+        yield from self.positions
+        if any(said.init == "started" for said in self.positions):
+            yield from (process.first for process in self._processes.values() if not process.communicators)
+
+    @property
     def processes(self) -> int:
         """Processes that wrote NCCL lines."""
         return len(self._processes)
@@ -115,11 +123,11 @@ class NcclLines:
             return None
         key = (front["host"], int(front["pid"]))
         process = self._processes.get(key)
+        said = LogPosition(number, "nccl", time_ns, *key, rank, label=label)
         if process is None:
             if len(self._processes) >= MAX_COMMUNICATORS:
                 return front
-            process = self._processes[key] = _Process()
-        said = LogPosition(number, "nccl", time_ns, *key, rank, label=label)
+            process = self._processes[key] = _Process(replace(said))
         self._read(process, said, front["text"])
         return front
 

@@ -267,7 +267,7 @@ class _Reader:
             stated = zip(found.columns["rank"], found.labels, *columns, strict=True)
             found.columns["rank"] = [owners.rank(*said) if rank is None else rank for rank, *said in stated]
             yield Batch("log_events", found.columns)
-        positions = (each for each in (*self.watchdog.positions, *self.nccl.positions) if each.locator >= begin)
+        positions = (each for each in (*self.watchdog.positions, *self.nccl.rows) if each.locator >= begin)
         fingerprints = {} if self.watchdog.has_groups else self._fingerprints.by_rank
         reported = batch(self._reports(), {}, self.artefact.host, None), batch(positions, ranks, self.artefact.host, own)
         compared = calls.batch(self.nccl.calls, fingerprints, self._analysis.calls)

@@ -54,7 +54,7 @@ class Logged:
     `ranks` wrote or are spoken of in some log, with their hosts where known; `places` are hosts of others too. `timed_out` maps
     a rank to the line that says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
     `losses` the connections that were lost, `links_lost` the links that kernels say were.
-    `lost_node` is the line that says that a node of the job was lost.
+    `lost_node` is the line that says that a node of the job was lost, `unplaced` are processes of NCCL whose ranks are unknown.
     """
 
     groups: tuple[LoggedGroup, ...] = ()
@@ -72,6 +72,7 @@ class Logged:
     links_lost: tuple[NicFault, ...] = ()
     world_size: int | None = None
     lost_node: str | None = None
+    unplaced: int = 0
 
     @property
     def overdue(self) -> bool:
@@ -123,6 +124,10 @@ SELECT kind, rank, source FROM logged_event
 WHERE kind = 'job_cancelled' OR (kind IN {TIMEOUTS} AND NOT after_cancel)
 ORDER BY path, locator
 """
+_UNPLACED = """
+SELECT DISTINCT host, pid FROM log_positions WHERE origin = 'nccl' AND communicator IS NULL AND rank IS NULL
+EXCEPT SELECT host, pid FROM log_positions WHERE origin = 'nccl' AND communicator IS NOT NULL
+"""
 _STUCK = "SELECT DISTINCT rank FROM log_events WHERE kind = 'watchdog_stuck' AND rank IS NOT NULL"
 # The others tell that some rank waited, and not that the one that says so did.
 _OWN_TIMEOUTS = ("watchdog_timeout", "transfer_timeout", "store_timeout")
@@ -168,6 +173,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         links_lost=links_lost(connection),
         world_size=world_size,
         lost_node=_lost_node(connection),
+        unplaced=len(rows_of(connection, "log_positions", _UNPLACED)),
     )
 
 

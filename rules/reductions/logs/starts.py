@@ -26,9 +26,9 @@ class Unstarted:
 def unstarted(logged: Logged) -> Iterator[Unstarted]:
     """Inits that a minority holds up, in the order of the groups.
 
-    Where all began and nobody completed, nobody can be distinguished. A log that ends before the init does may be cut: it says
-    so of a job of which something shows that it stopped. Where one that began has completed calls in as large a group since,
-    lines of its log are missing.
+    Where all began and nobody completed, nobody can be distinguished; a process whose rank is unknown may be any that did not
+    begin. A log that ends before the init does may be cut: it says so of a job of which something shows that it stopped. Where
+    one that began has completed calls in as large a group since, lines of its log are missing.
     """
     stopped = logged.stalled or logged.timed_out or logged.cancels or logged.exits or logged.losses
     worked = {(rank, g.size) for g in logged.groups for rank, row in g.positions.items() if (row.completed or 0) > 0}
@@ -40,5 +40,5 @@ def unstarted(logged: Logged) -> Iterator[Unstarted]:
         missing = tuple(rank for rank in group.members if rank not in group.positions)
         if stopped and complete and 0 < len(began) < len(complete):
             yield Unstarted(group, began, complete, True, True)
-        elif began and not complete and 0 < len(missing) < len(began):
+        elif began and not complete and 0 < len(missing) < len(began) and not logged.unplaced:
             yield Unstarted(group, missing, began, False, all(rank in logged.ranks for rank in missing))
