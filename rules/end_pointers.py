@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.logs.log_evidence import TIMEOUTS
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 # Errors of the hardware of a GPU that no line gives a rank, by log.
@@ -17,9 +18,26 @@ WHERE kind = 'device_error' AND rank IS NULL AND NOT after_cancel GROUP BY path 
 """
 _SUSPECTED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_suspected' GROUP BY subject ORDER BY subject"
 _RAISED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'raised_on_device' GROUP BY subject ORDER BY subject"
+# What makes a launcher end the others; after a timeout it is the first that gave up.
+_FIRST = rf"""
+SELECT DISTINCT regexp_extract(subject, ' pid=(\d+)', 1), regexp_extract(subject, 'exitcode=(-?\d+)', 1), source
+FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_cancel AND subject NOT LIKE '%by=ray%'
+    AND regexp_matches(subject, '^exitcode=-?[1-9]\d* pid=\d+ (first|local_rank=)')
+    AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind IN {TIMEOUTS}) ORDER BY ALL
+"""
 _NOT_STARTED = """
 SELECT rank, min(subject), min(source) FROM logged_event
-WHERE kind = 'start_failed' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
+WHERE kind = 'start_failed' AND rank IS NOT NULL AND NOT starts_with(subject, 'Duplicate') GROUP BY rank ORDER BY rank
+"""
+_DUPLICATE = r"""
+SELECT regexp_extract(subject, ': (rank \d+ and rank \d+) both', 1) AS who, min(source) FROM logged_event
+WHERE kind = 'start_failed' AND starts_with(subject, 'Duplicate') AND who <> '' GROUP BY ALL ORDER BY ALL LIMIT 1
+"""
+# Ranks that rank 0 did not let go on, where no line says for whom it waited.
+_UNANSWERED = """
+SELECT count(DISTINCT rank), min(rank), min(source) FROM logged_event
+WHERE kind = 'barrier_unanswered' AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind = 'barrier_timeout') HAVING count(*) > 0
 """
 # How each rank ended; a launcher asks those that are left to end.
 _SIGNALS = r"""
@@ -38,7 +56,10 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _suspected(connection)
     yield from _hardware(connection)
     yield from _raised_on_device(connection)
+    yield from _first_process(connection)
     yield from _not_started(connection)
+    yield from _same_device(connection)
+    yield from _unanswered(connection)
     yield from _one_signal(connection)
 
 
@@ -68,12 +89,34 @@ def _raised_on_device(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the process of {device} on its host: it raised an exception ({source}), and no other device is spoken of"
 
 
+def _first_process(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one process that a launcher saw fail, where nothing shows its rank, and nobody had given up waiting."""
+    found = rows_of(connection, "log_events", _FIRST, kinds=("process_exit",))
+    if len(found) == 1:
+        ((pid, code, source),) = found
+        yield f"the end of the log of process {pid}, which its launcher saw fail first (exit code {code}; {source})"
+
+
 def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank: what keeps all of them from starting is of the job."""
     found = rows_of(connection, "log_events", _NOT_STARTED, kinds=("start_failed",))
     if len(found) == 1:
         ((rank, what, source),) = found
         yield f"what else holds the device of rank {rank}: it could not start ({what}; {source})"
+
+
+def _same_device(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The first of the pairs of ranks that chose one device: how they count their devices is of the start of the job."""
+    for who, source in rows_of(connection, "log_events", _DUPLICATE, kinds=("start_failed",)):
+        yield f"local ranks, CUDA_VISIBLE_DEVICES and GPUs of each task: {who} chose the same GPU ({source})"
+
+
+def _unanswered(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Rank 0, which knows who did not come."""
+    for ranks, rank, source in rows_of(connection, "log_events", _UNANSWERED, kinds=("barrier_unanswered",)):
+        who = f"rank {rank}" if ranks == 1 else "others"
+        what = f"{who} came and got no answer ({source})"
+        yield f"the log of rank 0, which says for whom it waited in the monitored barrier: {what}"
 
 
 def _one_signal(connection: DuckDBPyConnection) -> Iterator[str]:

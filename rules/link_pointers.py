@@ -29,6 +29,12 @@ SELECT host, regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer,
     count(*) FILTER (regexp_matches(subject, 'status=1[23]\\b')) AS silent,
     min(source) FROM logged_event WHERE kind = 'completion_error' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
 """
+# Transfers that the NIC of one host refused by itself, for memory or an
+# operation that it does not know (`ibv_wc_status` 2 and 4).
+_REFUSED = r"""
+SELECT host, min(regexp_extract(subject, 'status=(\d)', 1)), min(source) FROM logged_event
+WHERE kind = 'completion_error' AND regexp_matches(subject, 'status=[24]\b') AND NOT after_cancel GROUP BY host ORDER BY host
+"""
 # Hosts whose own ports NCCL reports as failed.
 _OWN_PORTS = """
 SELECT host, count(DISTINCT regexp_extract(text, ':(\\d+):\\d+ \\[', 1)), min(source) FROM logged_event
@@ -85,6 +91,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_peer(connection)
     yield from _closed_by(connection)
     yield from _one_link(connection)
+    yield from _refused(connection)
     yield from _unanswered(connection)
     yield from _unable(connection)
     yield from _down_links(connection)
@@ -130,6 +137,15 @@ def _one_link(connection: DuckDBPyConnection) -> Iterator[str]:
         ((host, peer, _, source),) = links
         ends = f"{host} and of {_addressed(connection, peer)}"
         yield f"NICs and kernel logs of {ends}, and what is between: transfers were not answered ({source})"
+
+
+def _refused(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host: what the NICs of all refuse is of their settings."""
+    hosts = rows_of(connection, "log_events", _REFUSED, kinds=("completion_error",))
+    if len(hosts) == 1 and hosts[0][0]:
+        ((host, status, source),) = hosts
+        what = f"its own NIC refused a transfer (status {status}; {source})"
+        yield f"driver, peer memory module (GPUDirect RDMA) and limits of locked memory of {host}: {what}"
 
 
 def _own_ports(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -91,7 +91,11 @@ PATTERNS = (
     pattern("terminated", r"Worker proc (?P<what>\S{1,80}) died unexpectedly", "{what}"),
     pattern("terminated", r"(?P<what>EngineCore) encountered a fatal error", "{what}", ("EngineCore encountered",)),
     pattern("parent_exited", r"Parent process exited, terminating worker", ""),
-    pattern("start_failed", r"NCCL WARN (?P<what>Duplicate GPU detected)", "{what}"),
+    pattern(
+        "start_failed",
+        r"(?P<what>Duplicate GPU detected)(?P<who> : rank \d+ and rank \d+ both on CUDA device \w+)?",
+        "{what}{who}",
+    ),
     pattern("mismatch_raised", r"Error: (?P<what>Detected mismatch between collectives) on ranks", "{what}"),
     pattern("cuda_failure", r"Cuda failure (?:\d{1,5} )?'(?P<what>[^']{1,200})'", "{what}"),
     pattern(
@@ -208,13 +212,6 @@ PATTERNS = (
         "device={device} host={host} iteration={step}",
         ("Rank ", "rank "),
     ),
-    pattern("node_failed", r"srun: error: Node failure on (?P<host>\S+)", "{host}"),
-    pattern("node_failed", r"Remote daemon: \[\[\d{1,10},\d{1,5}\],\d{1,7}\] on node (?P<host>\S{1,253})", "{host}"),
-    pattern(
-        "node_failed",
-        r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
-        "{host}",
-    ),
 )
 """In the order of preference within one kind."""
 
@@ -250,6 +247,8 @@ WORDS = (
         "enforce fail",
         "exitcode",
         "srun: error",
+        "Node failure on ",
+        "Duplicate GPU",
         "Job step aborted",
         "forcing job",
         "Killed",

@@ -48,6 +48,15 @@ PATTERNS = (
     pattern("device_error", r"!!!! FATAL ERROR !!!! for \[(?P<what>/dev/\w{1,16} [\w:.-]{1,128})\]", "a fatal error of {what}"),
     # PyTorch/XLA, of the process of one device; an error of the program is that of all.
     pattern("raised_on_device", r"Exception in device=(?P<what>[A-Z]{2,6}:\d{1,7}): ", "{what}"),
+    # Monitored barriers of gloo, of a rank that rank 0 did not let go on: only the log of rank 0 says who is missing.
+    pattern("barrier_unanswered", r"successfully reached monitoredBarrier, but received errors", ""),
+    pattern("node_failed", r"(?:srun|salloc): error: Node failure on (?P<host>\S+)", "{host}", ("srun: ", "salloc: ")),
+    pattern("node_failed", r"Remote daemon: \[\[\d{1,10},\d{1,5}\],\d{1,7}\] on node (?P<host>\S{1,253})", "{host}"),
+    pattern(
+        "node_failed",
+        r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
+        "{host}",
+    ),
     # DLRover, of the nodes whose test before the training failed.
     pattern("node_suspected", r"Fault nodes are: \[(?P<nodes>\d{1,6}(?:, \d{1,6}){0,63})\]", "{nodes}"),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
@@ -78,6 +87,7 @@ WORDS = (
         ".cu:",
         "HIP error: ",
         "Fault nodes are: ",
+        "reached monitoredBarrier",
         "uncorrectable ECC",
         "uncorrectable NVLink",
         "ECC_UNCORRECTABLE",
