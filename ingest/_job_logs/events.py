@@ -61,7 +61,7 @@ PATTERNS = (
         "{operation} seq={sequence}",
         ("Watchdog caught",),
     ),
-    pattern("watchdog_timeout", r"Timeout at (?:\w{2,8} )?work: (?P<number>\d+), last enqueued", "work {number}"),
+    pattern("watchdog_report", r"Timeout at (?:\w{2,8} )?work: (?P<number>\d+), last enqueued", "work {number}"),
     pattern(
         "watchdog_progress",
         r"\[PG (?:ID \d+ PG GUID )?(?P<group>[^\]]{0,200}?) Rank \d+\].*"

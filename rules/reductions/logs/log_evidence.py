@@ -27,7 +27,7 @@ from forensics.rules.reductions.logs.reports import reported_operations
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster
 
 TIMEOUTS = (
-    *("watchdog_timeout", "transfer_timeout", "store_timeout", "dump_signal", "watchdog_stuck"),
+    *("watchdog_timeout", "watchdog_report", "transfer_timeout", "store_timeout", "dump_signal", "watchdog_stuck"),
     *("stall_report", "barrier_timeout", "desync_report"),
 )
 """Kinds of log events that only a job that stands still writes."""
