@@ -22,7 +22,7 @@ from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors, GpuReports, KernelLogs
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text.evidence_text import EvidenceText, counted
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -36,10 +36,11 @@ def _evaluate(
 
     A rank that waits for another one has an error that explains nothing, unless nothing was seen of that one.
     """
+    unseen = dict(_beside_unseen(roster, graph))
     first = errors.first(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
-        | {rank for rank in _beside_unseen(roster, graph) if (error := errors.by_rank.get(rank)) and error.of_device}
+        | {rank for rank in unseen if (error := errors.by_rank.get(rank)) and not error.of_peer}
         | {rank for rank, error in errors.by_rank.items() if error.is_lost and _left_out(rank, roster, graph)}
     )
     # What a program can cause, and most ranks have, it caused.
@@ -50,18 +51,27 @@ def _evaluate(
     for rank in first if len(first) == 1 else ():
         stage = _stage(graph, stacks, text, rank)
         found = _finding(errors, first, (*text.waiters(rank), *text.stack(rank), *text.process(rank)))
+        found = found if errors.by_rank[rank].of_device else _beside(found, unseen.get(rank, ()))
         yield replace(found, stage=stage, since=roster.since(rank, errors.by_rank[rank].time_ns))
 
 
-def _beside_unseen(roster: Roster, graph: WaitGraph) -> Iterator[int]:
-    """Ranks that wait for such only as left nothing to see: those may be inside the same operations, and are held up as well.
+def _beside(finding: Finding, unseen: tuple[int, ...]) -> Finding:
+    """A suspicion, where a rank of which nothing is seen may be the one that all wait for."""
+    if not unseen:
+        return finding
+    why = f"{ranks_text(unseen)} left nothing to see, and may be what the others wait for"
+    return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
 
-    A device that is lost does not come back, whoever else is late; what a program or a peer can cause may be an echo.
+
+def _beside_unseen(roster: Roster, graph: WaitGraph) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Ranks that wait for such only as left nothing to see, which may be inside the same operations and be held up as well.
+
+    A device that is lost does not come back, whoever else is late; what a peer can cause may be an echo.
     """
     unseen = {rank for rank, facts in roster.ranks.items() if facts.unseen}
     for rank, whom in graph.waits_for.items():
         if whom and unseen.issuperset(whom):
-            yield rank
+            yield rank, tuple(sorted(whom))
 
 
 def _left_out(rank: int, roster: Roster, graph: WaitGraph) -> bool:
@@ -98,7 +108,8 @@ def _doubts(error: GpuError) -> Iterator[Evidence]:
     if error.time_ns is None and not error.of_rank:
         yield Evidence("nothing dates that error against the job: it may be of an earlier one", None, supports=False)
     if not error.of_device:
-        yield Evidence("a kernel of the program itself, or a peer, can cause it as well", None, supports=False)
+        peer = ", or a peer," if error.of_peer else ""
+        yield Evidence(f"a kernel of the program itself{peer} can cause it as well", None, supports=False)
 
 
 def _next_steps(error: GpuError, rank: int) -> tuple[str, ...]:

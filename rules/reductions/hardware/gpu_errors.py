@@ -46,6 +46,8 @@ _OF_WORK = {
     109: "timeout in a change of context",
 }
 """What a program, or a peer, can cause as well."""
+_OF_ITS_OWN = frozenset({46, 62, 109})
+"""Of these what no peer causes: what waits for one, or reads memory that one has given back, gets other errors."""
 _TELLERS = {"dcgm_metrics": "DCGM"}
 _DATED = re.compile(r"\[?[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
 _PID = re.compile(r"\bpid='?(\d{1,9})")
@@ -64,7 +66,7 @@ class GpuError:
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
     something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank, `is_loose` that nothing
     ties it to a standstill which logs alone tell of, `is_lost` that the GPU answers nobody until its host is started again,
-    `wall_ns` the time by a clock of unknown zone.
+    `wall_ns` the time by a clock of unknown zone, `of_peer` that a peer may have caused it.
     """
 
     host: str | None
@@ -79,6 +81,7 @@ class GpuError:
     is_loose: bool = False
     is_lost: bool = False
     wall_ns: int | None = None
+    of_peer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,8 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
         if words:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
             said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
-            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=_wall(text))
+            of_peer = code in _OF_WORK and code not in _OF_ITS_OWN
+            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=_wall(text), of_peer=of_peer)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:

@@ -123,9 +123,17 @@ def test_an_error_of_a_rank_that_waits_for_another_is_not_its_cause(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"), [(LOST, {2}), ("31, pid={pid}, name=python, MMU Fault", set())], ids=["lost", "what a program can cause"]
+    ("text", "ranks", "sure"),
+    [
+        (LOST, {2}, True),
+        ("109, pid={pid}, name=python, errorString CTX SWITCH TIMEOUT", {2}, False),
+        ("31, pid={pid}, name=python, MMU Fault", set(), False),
+    ],
+    ids=["lost", "what a program can cause", "what a peer can cause"],
 )
-def test_a_lost_gpu_is_named_beside_a_rank_of_which_nothing_is_seen(text: str, ranks: set[int], tmp_path: Path) -> None:
+def test_a_gpu_with_an_error_of_its_own_is_named_beside_a_rank_of_which_nothing_is_seen(
+    text: str, ranks: set[int], sure: bool, tmp_path: Path
+) -> None:
     """Rank 1 was not collected: it may be inside the same call, held up by the GPU that is lost, or be late itself."""
     found = Collection(4, collected().at_ns)
     recorded = job(absent=1)
@@ -136,7 +144,9 @@ def test_a_lost_gpu_is_named_beside_a_rank_of_which_nothing_is_seen(text: str, r
         found.dump(recorded, rank)
     found.kernel_log("[    9.000001] Linux version 6.8.0", xid(text))
     verdict = verdict_of(found.write(tmp_path))
-    assert {each for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT for each in suspect.ranks} == ranks
+    failed = [suspect for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT]
+    assert {each for suspect in failed for each in suspect.ranks} == ranks
+    assert all((suspect.confidence is not Confidence.SUSPECT) is sure for suspect in failed)
 
 
 def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
