@@ -61,6 +61,7 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
+from forensics.rules.withheld_pointers import withheld_pointers
 from forensics.vocabulary import ONLY_IF
 
 FRONTIER = "FX170"
@@ -104,7 +105,7 @@ def _verdict(
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
-    leads = _where_to_begin(supply, (stack_tree(latest), tree)) if nobody else ()
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -150,10 +151,11 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
     return None
 
 
-def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]]) -> tuple[str, ...]:
+def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement) -> tuple[str, ...]:
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait."""
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
+    awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))
     apart = () if awaited else unproven(supply.get(Roster), trees, heard.ranks)
     return (*awaited, *supply.call(pointers), *apart)
 
