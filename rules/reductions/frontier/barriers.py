@@ -20,8 +20,10 @@ _CALLS = """
 SELECT rank, list(enqueued_ns ORDER BY enqueued_ns) FROM operations
 WHERE rank IS NOT NULL AND enqueued_ns IS NOT NULL AND kind LIKE '%barrier%' GROUP BY rank ORDER BY rank
 """
-# Of the steps and ranks of a window: where fewer made the call in a stage, it is not how the stage ends.
+# Of the steps of a window: where all ranks made the call in fewer, it is not how the stage ends.
 _LEAST_KNOWN = 0.9
+# Of a step: who comes last leaves at once. Where calls and stages are dated by clocks that differ, the stage is another one.
+_AT_ONCE = 0.02
 
 
 def with_barriers(connection: DuckDBPyConnection, matrices: Sequence[StageMatrix]) -> tuple[StageMatrix, ...]:
@@ -43,4 +45,11 @@ def _before_barriers(matrix: StageMatrix, calls: Mapping[int, Ints]) -> dict[int
         called = calls[rank][np.maximum(last, 0)]
         for row, column in np.argwhere((last >= 0) & (called >= begins)).tolist():
             found[column][row, place] = called[row, column] - begins[row, column]
-    return {column: own for column, own in found.items() if np.isfinite(own).mean() >= _LEAST_KNOWN}
+    return {column: own for column, own in found.items() if _ends_stage(own, matrix.durations[:, column], matrix.walls)}
+
+
+def _ends_stage(own: Floats, durations: Floats, walls: Floats) -> bool:
+    """Whether a call is made in the stage by nearly all, and the last one to make it leaves the stage with it."""
+    whole = np.isfinite(own).all(axis=1)
+    rest = (durations - own)[whole].min(axis=1)
+    return whole.mean() >= _LEAST_KNOWN and float(np.median(rest)) <= _AT_ONCE * float(np.median(walls))

@@ -182,7 +182,8 @@ def _without_waiting(
             _take_out(work, columns, matrix.columns, waits, following)
             how = "collectives"
         elif held is not None:
-            work[:, inside] = np.fmin(work[:, inside], held)
+            known = np.isfinite(held).all(axis=1, keepdims=True)
+            work[:, inside] = np.where(known, np.fmin(work[:, inside], held), work[:, inside].min(axis=1, keepdims=True))
         else:
             # Who comes last waits least: its time in the stage is what the stage costs everybody.
             work[:, inside] = work[:, inside].min(axis=1, keepdims=True)

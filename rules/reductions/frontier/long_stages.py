@@ -78,5 +78,6 @@ def _beside_others(judged: WindowVerdict, culprit: Culprit, own: Floats | None, 
     named = np.isin(judged.matrix.ranks, culprit.ranks)
     if not rows.any() or named.all() or float(np.isfinite(own[rows]).mean()) < least:
         return None
+    rows = rows & np.isfinite(own[:, named]).all(axis=1) & np.isfinite(own[:, ~named]).any(axis=1)
     beyond = own[rows][:, named] - np.nanmedian(own[rows][:, ~named], axis=1, keepdims=True)
-    return np.asarray(np.nanmedian(beyond, axis=0))
+    return np.asarray(np.median(beyond, axis=0)) if len(beyond) else None

@@ -62,3 +62,12 @@ def test_calls_are_of_the_stage_in_which_they_were_made() -> None:
     (found,) = with_barriers(connection, [made])
     assert list(found.barriers) == [CALLBACKS]
     assert np.allclose(found.barriers[CALLBACKS], made.durations[:, CALLBACKS] - MS, atol=2)
+    connection.execute("UPDATE operations SET enqueued_ns = enqueued_ns - 60000000")
+    (shifted,) = with_barriers(connection, [made])
+    assert not shifted.barriers, "calls and stages are dated by clocks that differ by 60 ms"
+
+
+def test_steps_in_which_a_call_is_not_known_make_no_rank_long() -> None:
+    sound = held(job())
+    sound.barriers[CALLBACKS][::5, 6] = np.nan
+    assert blamed(sound) == []
