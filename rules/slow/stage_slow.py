@@ -199,6 +199,8 @@ def _evidence(judged: WindowVerdict, culprit: Culprit, launched: bool) -> Iterat
     yield Evidence(
         f"ranks meet at the end of {found.sync} ({meet[found.method or 'assumed']}); waiting is known from {found.waits}", path
     )
+    if culprit.ranks and any(matrix.columns[index].stage == culprit.stage for index in matrix.barriers):
+        yield Evidence(f"all leave {culprit.stage} with a barrier, and the host of {who} made that call later", path)
     if culprit.device:
         yield Evidence(f"device time of {culprit.stage} is {culprit.typical_ns / 1e6:.1f} ms above its peers'", path)
     elif culprit.stage in _PASSES and launched:

@@ -7,8 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from forensics.case.database import insert_rows, new_case
+from forensics.rules.engine import find, supply_of, thresholds
+from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.frontier.barriers import with_barriers
 from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from tests.unit.frontier.jobs import MS, blamed, job
 
 CALLBACKS = 3
@@ -26,13 +30,24 @@ def held(made: StageMatrix, *, after_ms: float = 0.0) -> StageMatrix:
     ends = made.ends.copy()
     ends[:, CALLBACKS] = left
     ends[:, CALLBACKS + 1] += waited
-    return replace(made, durations=durations, ends=ends, barriers={CALLBACKS: own})
+    return replace(made, durations=durations, walls=made.walls + waited, ends=ends, barriers={CALLBACKS: own})
 
 
 def test_who_comes_late_to_a_barrier_is_long_in_its_stage() -> None:
     late = held(job("callbacks"))
     assert blamed(late) == [("callbacks", (3,))]
     assert ("callbacks", (3,)) not in blamed(replace(late, barriers={}))
+
+
+def test_the_call_is_the_evidence() -> None:
+    rule = find("FX170")
+    assert rule is not None
+    for slow in ("callbacks", "forward"):
+        windows = FrontierWindows((FrontierWindow(held(job(slow))),))
+        given: dict[object, object] = {FrontierWindows: windows, Thresholds: thresholds(rule, {})}
+        (finding,) = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+        assert (finding.ranks, finding.stage.name) == ((3,), slow)
+        assert any("with a barrier" in each.statement for each in finding.evidence) is (slow == "callbacks")
 
 
 def test_who_is_late_before_the_barrier_is_not_long_in_its_stage() -> None:
