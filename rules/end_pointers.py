@@ -26,6 +26,21 @@ WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_cancel AND subject NO
     AND regexp_matches(subject, '^exitcode=-?[1-9]\d* pid=\d+ (first|local_rank=)')
     AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind IN {TIMEOUTS}) ORDER BY ALL
 """
+# The ends that a launcher dates within its first second, and how many are later.
+_FIRST_SECOND = rf"""
+WITH ended AS (
+    SELECT rank, regexp_extract(subject, ' time=(\S+)', 1) AS second, source,
+        try_cast(regexp_extract(subject, '^exitcode=(-?\d+)', 1) AS INTEGER) AS code FROM logged_event
+    WHERE kind = 'process_exit' AND rank IS NOT NULL AND NOT after_cancel AND contains(subject, ' time=')
+        AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind IN {TIMEOUTS}))
+SELECT rank, code, source, (SELECT count(DISTINCT rank) FROM ended) FROM ended
+WHERE second = (SELECT min(second) FROM ended) ORDER BY rank
+"""
+# CUDA calls of NCCL that failed, by rank.
+_CUDA = """
+SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
+WHERE kind = 'cuda_failure' AND rank IS NOT NULL AND NOT after_cancel GROUP BY rank ORDER BY rank
+"""
 _NOT_STARTED = """
 SELECT rank, min(subject), min(source) FROM logged_event
 WHERE kind = 'start_failed' AND rank IS NOT NULL AND NOT starts_with(subject, 'Duplicate') GROUP BY rank ORDER BY rank
@@ -44,6 +59,7 @@ _SIGNALS = r"""
 SELECT rank, arg_min(try_cast(regexp_extract(subject, '^exitcode=(-?\d{1,3})\b', 1) AS INTEGER), (path, locator)), min(source)
 FROM logged_event WHERE kind = 'process_exit' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
+_FEW = 3
 _SHARED = {
     -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
     -signal.SIGKILL: "memory and kernel log of their host (OOM kills), and whoever may have killed them",
@@ -57,6 +73,8 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _hardware(connection)
     yield from _raised_on_device(connection)
     yield from _first_process(connection)
+    yield from _first_second(connection)
+    yield from _cuda_failed(connection)
     yield from _not_started(connection)
     yield from _same_device(connection)
     yield from _unanswered(connection)
@@ -95,6 +113,26 @@ def _first_process(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(found) == 1:
         ((pid, code, source),) = found
         yield f"the end of the log of process {pid}, which its launcher saw fail first (exit code {code}; {source})"
+
+
+def _first_second(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The few ranks that failed in the second in which the first did, where others ended later."""
+    found = rows_of(connection, "log_events", _FIRST_SECOND, kinds=("process_exit",))
+    if (
+        0 < len(found) <= _FEW
+        and len(found) < found[0][3]
+        and all(code not in (None, 0, -signal.SIGTERM) for _, code, *_ in found)
+    ):
+        which = ranks_text([rank for rank, *_ in found])
+        yield f"the ends of the logs of {which}: by the launcher they failed first, in one second ({found[0][2]})"
+
+
+def _cuda_failed(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank: what fails on all of them is of the job or of their host."""
+    found = rows_of(connection, "log_events", _CUDA, kinds=("cuda_failure",))
+    if len(found) == 1:
+        ((rank, what, source),) = found
+        yield f"the log and device of rank {rank}: a call of NCCL to CUDA failed there ({what}; {source})"
 
 
 def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -23,6 +23,13 @@ _CLOSED = """
 SELECT regexp_extract(subject, '^([^:<\\s]+)', 1) AS peer, count(DISTINCT host), min(source) FROM logged_event
 WHERE kind = 'peer_closed' AND host IS NOT NULL AND subject <> '' AND NOT after_cancel GROUP BY peer ORDER BY peer
 """
+# The same of processes of which no line shows the host.
+_CLOSED_TO_SOMEBODY = """
+SELECT regexp_extract(subject, '^([^:<\\s]+)', 1) AS peer, min(source) FROM logged_event
+WHERE kind = 'peer_closed' AND subject <> '' AND NOT after_cancel
+    AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind = 'peer_closed' AND host IS NOT NULL)
+GROUP BY peer ORDER BY peer
+"""
 # Transfers that the other end did not answer, of one host with one address: nothing shows which end, or what is between.
 _ONE_LINK = """
 SELECT host, regexp_extract(subject, 'peer=([^<\\s]+)', 1) AS peer,
@@ -79,6 +86,7 @@ SELECT coalesce(c.host, s.host), s.path, c.device, max(c.value) FILTER (c.counte
     max(c.value) FILTER (c.counter = 'pcie_gen_max') AS newest, min(c.value) FILTER (c.counter = 'utilization_percent') AS load
 FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY ALL HAVING width IS NOT NULL ORDER BY ALL
 """
+_LOOPBACK = ("127.", "localhost")
 _AT_WORK = 95
 _LEAST_PORTS = 3
 _LONGEST = 120
@@ -123,6 +131,11 @@ def _closed_by(connection: DuckDBPyConnection) -> Iterator[str]:
         ((peer, hosts, source),) = peers
         of = _addressed(connection, peer) if peer[0].isdigit() else peer
         yield f"the log and kernel log of {of}: {hosts} hosts lost connections with it alone ({source})"
+    peers = rows_of(connection, "log_events", _CLOSED_TO_SOMEBODY, kinds=("peer_closed",))
+    if len(peers) == 1 and peers[0][0] and not peers[0][0].startswith(_LOOPBACK):
+        ((peer, source),) = peers
+        of = _addressed(connection, peer) if peer[0].isdigit() else peer
+        yield f"the logs of the processes on {of}: a connection with it was lost ({source}), and with no other host"
 
 
 def _addressed(connection: DuckDBPyConnection, peer: str) -> str:

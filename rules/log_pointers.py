@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from duckdb import DuckDBPyConnection
 
@@ -76,6 +76,7 @@ _GAVE_UP = """
 SELECT rank, arg_min(subject, (path, locator)), arg_min(source, (path, locator)) FROM logged_event
 WHERE kind = 'watchdog_timeout' AND rank IS NOT NULL AND subject LIKE '%seq=%' GROUP BY rank ORDER BY rank
 """
+_GROUPED = "SELECT count(DISTINCT rank) FROM log_events WHERE kind = 'watchdog_progress' AND contains(subject, 'pg=')"
 # Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are stated with their ends.
 _KILLED = """
 SELECT subject, min(source) FROM logged_event
@@ -253,6 +254,17 @@ def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:
         ((rank, source),) = by_call[calls[0]]
         others = f"{len(by_call[calls[1]])} others gave up on {calls[1]}"
         yield f"log and stack of rank {rank}: it gave up on {calls[0]} ({source}) while {others}"
+    elif len(calls) == 2 and len({call.partition(" seq=")[2] for call in calls}) == 1:
+        yield from _gave_up_apart(connection, by_call)
+
+
+def _gave_up_apart(connection: DuckDBPyConnection, by_call: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
+    """Unlike calls under one number, where no line shows of some who gave up in which group they were."""
+    if connection.execute(_GROUPED).fetchall()[0][0] < sum(map(len, by_call.values())):
+        each = [
+            f"{ranks_text([rank for rank, _ in ranks])} on {call} ({ranks[0][1]})" for call, ranks in sorted(by_call.items())
+        ]
+        yield f"the calls before these: {' and '.join(each)} gave up; if they are of one group, they are in unlike calls"
 
 
 def _lost_nobody(connection: DuckDBPyConnection) -> Iterator[str]:

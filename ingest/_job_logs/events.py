@@ -27,6 +27,7 @@ PATTERNS = (
         ("Read error ", "Write error "),
     ),
     pattern("peer_closed", rf"Connection (?:closed|reset) by (?:remote )?peer {_PEER}", "{peer}:{port}"),
+    pattern("peer_closed", r"Peer host: {1,8}(?P<peer>[\w.-]{1,255})\s*$", "{peer}"),
     pattern(
         "peer_closed",
         r"Call to (?:recv from|send to|connect to) (?P<peer>[\w.:-]+)<(?P<port>\d{1,5})> failed : "
@@ -233,7 +234,7 @@ WORDS = (
     *("remote process exited", "Got completion from peer", "async fatal event", "Got async", "NCCL WARN", "Watchdog caught"),
     *("ast enqueued", "dump signal", "atchdog got stuck", "Heartbeat monitor timed out", "detected no heartbeat"),
     *("atchdog thread", "watchdogHandler", "throwing an instance of", "Cuda failure", "were submitted to be"),
-    *("monitoredBarrier", "Barrier timed out. "),
+    *("monitoredBarrier", "Barrier timed out. ", "Peer host:"),
     *(
         "self.watchdog_timeout=",
         "Timed out",
