@@ -61,6 +61,13 @@ WHERE kind = 'nccl_warning' AND rank IS NOT NULL AND contains(text, ' NCCL WARN 
         '(?i)completion|async|peer|remote|connect|timed? ?out|unreachable|refused|reset|closed|request')
 GROUP BY rank ORDER BY rank
 """
+# What the RDMA driver of a host refuses by itself, by host.
+_VERBS = r"""
+SELECT host, arg_min(regexp_extract(text, '(ibv_\w+) failed', 1), (path, locator)), arg_min(source, (path, locator))
+FROM logged_event WHERE kind = 'nccl_warning' AND NOT after_cancel
+    AND regexp_matches(text, 'NCCL WARN Call to ibv_(create_qp|create_cq|reg_mr|alloc_pd)\w* failed')
+GROUP BY host ORDER BY host
+"""
 _HOST = "SELECT min(host) FROM job_config WHERE key = 'node.address' AND value = ? HAVING count(DISTINCT host) = 1"
 # Links that went down and were not reported up again; those of containers and bridges come and go.
 _LINKS = links_down(f"NOT regexp_matches(device, '{VIRTUAL}')")
@@ -102,6 +109,7 @@ def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _refused(connection)
     yield from _unanswered(connection)
     yield from _unable(connection)
+    yield from _verbs(connection)
     yield from _down_links(connection)
     yield from _down_ports(connection)
     yield from _errors_of_port(connection)
@@ -187,6 +195,14 @@ def _unable(connection: DuckDBPyConnection) -> Iterator[str]:
         ((rank, text, source),) = ranks
         said = text.partition(" NCCL WARN ")[2].strip()[:_LONGEST]
         yield f"log, NICs and driver of the host of rank {rank}, whose network alone failed by itself: {said} ({source})"
+
+
+def _verbs(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host: what the drivers of all refuse is of the settings of the job."""
+    hosts = rows_of(connection, "log_events", _VERBS, kinds=("nccl_warning",))
+    if len(hosts) == 1 and hosts[0][0]:
+        ((host, call, source),) = hosts
+        yield f"limits of locked memory (`ulimit -l`), driver and kernel log of {host}: {call} failed there ({source})"
 
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:

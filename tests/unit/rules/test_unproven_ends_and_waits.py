@@ -195,6 +195,7 @@ def test_a_process_of_unknown_rank_may_be_any_that_did_not_begin_an_init(tmp_pat
 LOST = "terminate called: socketProgress: Connection closed by remote peer {0}<4242>\n"
 OF_MPI = "  Local host: gn-1\n  Local PID:  77\n  Peer host:  {0}\n"
 CUDA = "gn-1:{0}:9 [{0}] include/shm.h:42 NCCL WARN Cuda failure 'invalid argument'\n"
+VERBS = "gn-{0}:42:43 [0] misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed\n"
 GAVE_UP = "[rank{0}]:[E816 01:45:40.1 ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: "
 WORK = GAVE_UP + "WorkNCCL(SeqNum={2}, OpType={1}, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600026 milliseconds.\n"
 
@@ -216,6 +217,8 @@ def ended(*ends: tuple[int, int]) -> str:
         (OF_MPI.format("gn-4"), "the logs of the processes on gn-4"),
         (f"[1,3]<stdout>:{CUDA.format(0)}", "the log and device of rank 3: a call of NCCL to CUDA failed"),
         (f"[1,3]<stdout>:{CUDA.format(0)}[1,4]<stdout>:{CUDA.format(1)}", None),
+        (VERBS.format(1) + VERBS.format(1), "driver and kernel log of gn-1: ibv_create_qp failed there"),
+        (VERBS.format(1) + VERBS.format(2), None),
         (WORK.format(3, "ALLREDUCE", 78) + WORK.format(7, "BROADCAST", 78), "if they are of one group"),
         (WORK.format(3, "ALLREDUCE", 78) + WORK.format(7, "BROADCAST", 79), None),
         (ended((1, 6), (1, 6), (-9, 37)), "the ends of the logs of ranks 0-1: by the launcher they failed first"),
@@ -224,5 +227,5 @@ def ended(*ends: tuple[int, int]) -> str:
 )
 def test_what_a_few_lines_of_a_larger_log_point_at(tmp_path: Path, text: str, said: str | None) -> None:
     leads = pasted(tmp_path, text).leads
-    parts = ("the logs of the processes on", "a call of NCCL", "of one group", "the ends of the logs")
+    parts = ("the logs of the processes on", "a call of NCCL", "of one group", "the ends of the logs", "failed there")
     assert any(said in lead for lead in leads) if said else not any(part in lead for lead in leads for part in parts)
