@@ -20,7 +20,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
-from forensics.rules.reductions.arrivals.late_roots import in_step, roots
+from forensics.rules.reductions.arrivals.late_roots import in_step, roots, with_silent
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.long_stages import long_stage_of
@@ -80,7 +80,7 @@ def _evaluate(
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
     material = list(roots(lateness, lambda item: _material(item, layout, thresholds, hardware)))
     late = in_step(material, groups, lateness.linked, lateness.seen)
-    late = [(item, others and _with_silent((item.rank, *others), lateness, roster)) for item, others in late]
+    late = [(item, others and with_silent((item.rank, *others), lateness, roster)) for item, others in late]
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds, hardware)]
@@ -98,12 +98,6 @@ def _evaluate(
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
     for finding in late_by_hosts([held_inside(each, long) for each in found], busy, roster):
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
-
-
-def _with_silent(ranks: tuple[int, ...], lateness: Latenesses, roster: Roster) -> tuple[int, ...]:
-    """The others of some ranks of which one is late, with those that send to them and left no record of calls."""
-    silent = {one for one, other in lateness.linked if other in ranks and not roster.rank(one).has_recorder}
-    return tuple(sorted({*ranks[1:], *silent}))
 
 
 def _waits_for_a_link(late: Lateness, lost: Mapping[int, float], layout: Layout, thresholds: Thresholds) -> bool:

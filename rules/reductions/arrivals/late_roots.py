@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
+from forensics.rules.reductions.ranks.roster import Roster
 
 # A late rank whose receivers or tensor peers are late too is distinguished from them by its cost.
 _CLEARLY = 1.5
@@ -63,6 +64,12 @@ def in_step(
             left = [each for each in found if each not in same and each not in along]
             found = [(first, tuple(sorted(beside - {first.rank}))), *left]
     return found
+
+
+def with_silent(ranks: tuple[int, ...], lateness: Latenesses, roster: Roster) -> tuple[int, ...]:
+    """The others of some ranks of which one is late, with those that send to them and left no record of calls."""
+    silent = {one for one, other in lateness.linked if other in ranks and not roster.rank(one).has_recorder}
+    return tuple(sorted({*ranks[1:], *silent}))
 
 
 def _is_as_late(item: Lateness, held: Lateness, found: Sequence[Lateness]) -> bool:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from forensics.rules.reductions.arrivals.arrivals import WATCHDOG_INTERVAL_NS, Series
-from forensics.rules.reductions.arrivals.late_roots import in_step, roots
+from forensics.rules.reductions.arrivals.late_roots import in_step, roots, with_silent
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses, chance_of_last, of_series
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
-from forensics.rules.slow.rank_late import _with_silent
 
 MS = 1_000_000
 LINKED = frozenset({(0, 2), (2, 0), (1, 3), (3, 1)})
@@ -344,4 +343,4 @@ def test_a_rank_without_a_record_that_sends_to_a_late_one_may_be_meant() -> None
     """Ranks 1 and 2 are one of two that are late; rank 3 sends to rank 1, and so does rank 4, whose record shows when."""
     roster = Roster({rank: RankFacts(rank, has_recorder=rank != 3) for rank in range(5)}, 5)
     linked = Latenesses(linked=frozenset({(3, 1), (4, 1), (1, 3)}))
-    assert _with_silent((1, 2), linked, roster) == (2, 3)
+    assert with_silent((1, 2), linked, roster) == (2, 3)
