@@ -49,22 +49,26 @@ def long_messages(
     senders, receivers = _ends(times)
     for pair in sorted(senders.keys() & receivers.keys()):
         sent, received = senders[pair], receivers[pair]
-        both, here, there = np.intersect1d(sent.number, received.number, return_indices=True)
-        if not len(both) or sent.places.shape[1] != received.places.shape[1]:
+        places, took = _met(sent, received)
+        if len(took) < least_usual:
             continue
-        took = np.minimum(sent.inside[here], received.inside[there])
-        known = np.isfinite(took)
-        if known.sum() < least_usual:
-            continue
-        usual = float(np.median(took[known]))
-        long = known & (np.nan_to_num(took) >= max(factor * usual, usual + least_ns))
-        if not long.any():
-            continue
-        turns = factor * max(_longest(sent.record), _longest(received.record))
-        long &= np.nan_to_num(took) >= usual + turns
-        if long.sum() <= most_part * known.sum():
-            for place, ns in zip(sent.places[here][long].tolist(), took[long].tolist(), strict=True):
+        usual = float(np.median(took))
+        long = took >= max(factor * usual, usual + least_ns)
+        if long.any():
+            long &= took >= usual + factor * max(_longest(sent.record), _longest(received.record))
+        if long.sum() <= most_part * len(took):
+            for place, ns in zip(places[long].tolist(), took[long].tolist(), strict=True):
                 yield LongMessage(pair[0], (pair[1], pair[2]), ns, usual, sent.record, place)
+
+
+def _met(sent: _End, received: _End) -> tuple[Ints, Floats]:
+    """Where the sender made the messages that both ends tell of, and for how many ns both were there."""
+    if sent.places.shape[1] != received.places.shape[1]:
+        return np.empty(0, np.int64), np.empty(0)
+    _, here, there = np.intersect1d(sent.number, received.number, return_indices=True)
+    took = np.minimum(sent.inside[here], received.inside[there])
+    known = np.isfinite(took)
+    return sent.places[here][known], took[known]
 
 
 def _longest(record: Record) -> float:
@@ -96,8 +100,8 @@ def _ends(times: StepTimes) -> tuple[Mapping[Pair, _End], Mapping[Pair, _End]]:
 def _columns(record: Record, steps: Steps) -> Mapping[tuple[str, int, bool], list[int]]:
     """The calls of a step that are messages with one peer in one direction."""
     found: dict[tuple[str, int, bool], list[int]] = defaultdict(list)
-    first = steps.order[0] if len(steps.order) else ()
-    for column, place in enumerate(first):
-        if record.is_message[place] and record.peer[place] >= 0:
-            found[record.label(int(place)), int(record.peer[place]), bool(record.is_send[place])].append(column)
+    first = steps.order[0] if len(steps.order) else np.empty(0, np.int32)
+    messages = np.flatnonzero(record.is_message[first] & (record.peer[first] >= 0))
+    for column, place in zip(messages.tolist(), first[messages].tolist(), strict=True):
+        found[record.label(place), int(record.peer[place]), bool(record.is_send[place])].append(column)
     return found
