@@ -94,7 +94,9 @@ def wait_paces(connection: DuckDBPyConnection, stacks: StacksByRank, messages: M
     `moving` means that the rank's waits end: it proves nothing for ranks it does not communicate with. `still` covers the time
     between the samples and no more: a sound job in a longer pause is still, too.
     """
-    waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages
+    # Whoever waits for a device asks it again and again, or sleeps in its driver: how often says nothing of the job.
+    at_device = {rank for rank, found in stacks.items() if found.at_device}
+    waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages - at_device
     samples: dict[int, list[_Sample]] = defaultdict(list)
     main = of_main_threads({rank: thread for rank, found in stacks.items() if (thread := found.working_thread)})
     for rank, *sample in rows_of(connection, "processes", _SAMPLES.format(thread=main)):

@@ -108,6 +108,11 @@ class Stacks:
         return bool(self.main) and all(sample.activity.below_autograd for sample in self.main)
 
     @property
+    def at_device(self) -> bool:
+        """Whether every sample found the main thread waiting for its device."""
+        return bool(self.main) and all(sample.activity.wait is WaitKind.DEVICE for sample in self.main)
+
+    @property
     def unframed(self) -> bool:
         """Whether every sample found the main thread asleep at one place of the job's own code, no frame shows why."""
         asleep = all(sample.activity.unframed and not sample.active for sample in self.main)

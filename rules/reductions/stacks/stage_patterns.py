@@ -2,7 +2,7 @@
 
 Structure first: modules of torch, the standard library and the known trainers. Words in the job's own function names come last
 and are marked as such. Each row is (result, module pattern, function pattern); patterns are anchored at the module's root and
-matched against the last component of the function name. Sources: torch 2.13, lightning 2.x, transformers 4.x, deepspeed
+matched against the last component of the function name. Sources: torch 2.13, jax 0.10, lightning 2.x, transformers 4.x, deepspeed
 0.1x, Megatron-LM core_r0.x.
 """
 
@@ -57,6 +57,13 @@ WAITS = _rows(
     (WaitKind.DATA, r"torch/utils/data/dataloader\.py", r"_?(?:next_data|get_data|try_get_data)|__next__"),
     (WaitKind.DATA, r"torch/utils/data/_utils/worker\.py", r"_worker_loop"),
     (WaitKind.DEVICE, r"torch/(?:cuda|xpu|npu)/", r"synchronize|wait_event|wait_stream|current_stream"),
+    (WaitKind.DEVICE, r"torch/_tensor(?:_str)?\.py", r"tolist|__array__|__format__|__repr__|_str|_str_intern"),
+    (WaitKind.DEVICE, r"torch/(?:amp|cuda/amp)/grad_scaler\.py", r"_maybe_opt_step"),
+    (WaitKind.DEVICE, r"jax/_src/(?:array|api)\.py", r"_value|block_until_ready|_npy_value"),
+    (WaitKind.DEVICE, r"jax/_src/interpreters/pxla\.py", r"__call__"),
+    (WaitKind.COLLECTIVE, r"jax/experimental/multihost_utils\.py", r"sync_global_devices|process_allgather|broadcast_one_to_all|assert_equal"),
+    (WaitKind.STORE, r"jax/_src/distributed\.py", r"initialize"),
+    (WaitKind.COMPILE, r"jax/_src/(?:compiler|compilation_cache)\.py", _ANY),
     (WaitKind.COMPILE, r"torch/(?:_dynamo|_inductor|fx|_functorch)/", _ANY),
     (WaitKind.COMPILE, r"triton/(?:compiler|runtime)/", _ANY),
     (WaitKind.COMPILE, r"torch/utils/cpp_extension\.py", _ANY),
@@ -133,6 +140,7 @@ COMPILING = _rows(
     ("compile", r"torch/utils/cpp_extension\.py", r"load\w*|_jit_compile|_write_ninja\w*|_run_ninja_build|verify_ninja_availability"),
     ("compile", r"deepspeed/ops/op_builder/", r"load|jit_load"),
     ("compile", r"numba/core/", r"compile\w*|_compile\w*"),
+    ("compile", r"jax/_src/compiler\.py", r"\w*compile\w*"),
 )  # fmt: skip
 
 # Native frames of the garbage collector (CPython 3.8 to 3.14, Modules/gcmodule.c and Python/gc.c), as samplers with native frames show them.
@@ -154,11 +162,12 @@ STAGES = _rows(
     (StageName.CHECKPOINT, _FABRIC + r"(?:fabric|strategies/\w+)\.py", r"save|load|load_raw|(?:save|load)_checkpoint"),
     (StageName.CHECKPOINT, _FABRIC + r"plugins/io/", _ANY),
     (StageName.CHECKPOINT, r"accelerate/(?:checkpointing|accelerator)\.py", r"(?:save|load)_\w+"),
+    (StageName.CHECKPOINT, r"orbax/checkpoint/", _ANY),
     (StageName.CHECKPOINT, r"composer/(?:checkpoint/|utils/checkpoint|callbacks/checkpoint_saver)", _ANY),
     (StageName.CHECKPOINT, r"torchtitan/(?:components/)?checkpoint", _ANY),
     (StageName.CHECKPOINT, r"transformers/(?:trainer|modeling_utils)\.py", r"_save_\w*checkpoint\w*|_save_optimizer_and_scheduler|save_model|save_pretrained|_save"),
     (StageName.DATA, r"torch/utils/data/", _ANY),
-    (StageName.DATA, r"(?:datasets|webdataset|streaming|nvidia/dali|torchdata|tensorflow_datasets|megatron/energon|litdata|mosaicml_streaming)/", _ANY),
+    (StageName.DATA, r"(?:datasets|webdataset|streaming|nvidia/dali|torchdata|tensorflow_datasets|megatron/energon|litdata|mosaicml_streaming|grain|seqio)/", _ANY),
     (StageName.DATA, r"(?:megatron/core/datasets|megatron/legacy/data|accelerate/data_loader|deepspeed/runtime/dataloader)", _ANY),
     (StageName.DATA, _LIGHTNING + r"loops/fetchers\.py", _ANY),
     (StageName.DATA, r"transformers/trainer\.py", r"get_batch_samples|_get_num_items_in_batch|_prepare_inputs?|get_\w+_dataloader"),

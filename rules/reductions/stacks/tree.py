@@ -12,6 +12,7 @@ from forensics.rules.reductions.stacks.activity import Activity
 _MANY_FOR_EACH = 3
 _UNCLEAR = frozenset({WaitKind.UNKNOWN, WaitKind.LOCK})
 _FOR_OTHERS = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT, WaitKind.STORE})
+_MAY_BE_FOR_OTHERS = _FOR_OTHERS | {WaitKind.DEVICE}
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ def apart(tree: Sequence[TreeLine]) -> tuple[TreeLine, TreeLine] | None:
     if len(leaves) != 2:
         return None
     many, few = sorted(leaves, key=lambda line: -len(line.ranks))
-    if few.wait in _FOR_OTHERS and many.wait not in _FOR_OTHERS:
+    if few.wait in _FOR_OTHERS and many.wait not in _MAY_BE_FOR_OTHERS:
         return None
     return (few, many) if len(few.ranks) * _MANY_FOR_EACH <= len(many.ranks) else None
 

@@ -129,13 +129,18 @@ class EvidenceText:
             if wait.communicator:
                 yield Evidence(f"{who} in {wait_text(wait)}; {self._last_issued(wait, rank)}", _first_source(wait))
             else:
-                seen = f"{who} in communication or for a store, as their stacks show; rank {rank} is in neither"
+                where = "for their devices" if self._at_devices(wait) else "in communication or for a store"
+                seen = f"{who} {where}, as their stacks show; rank {rank} does not"
                 yield Evidence(seen, self._stack_source(min(wait.waiting)))
                 if self.log.silence_ns:
                     yield Evidence(self.log.reason, self.log.source)
         if len(waits) > SHOWN_WAITS:
             rest = counted(len(waits) - SHOWN_WAITS, "more operation")
             yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
+
+    def _at_devices(self, wait: Wait) -> bool:
+        """Whether all that wait do so for their devices."""
+        return all(rank in self.stacks and self.stacks[rank].at_device for rank in wait.waiting)
 
     def _last_issued(self, wait: Wait, rank: int) -> str:
         if wait.peers:

@@ -78,6 +78,15 @@ TRAIN = ("train@/srv/job/train.py", "<module>@/srv/job/train.py")
             WaitKind.CHILD,
         ),
         ((f"synchronize@{SITE}torch/cuda/__init__.py",), StageName.UNKNOWN, WaitKind.DEVICE),
+        ((f"ArrayImpl._value@{SITE}jax/_src/array.py",), StageName.UNKNOWN, WaitKind.DEVICE),
+        (
+            (
+                f"ExecuteReplicated.__call__@{SITE}jax/_src/interpreters/pxla.py",
+                f"sync_global_devices@{SITE}jax/experimental/multihost_utils.py",
+            ),
+            StageName.UNKNOWN,
+            WaitKind.COLLECTIVE,
+        ),
     ],
 )
 def test_library_frames_tell_stage_and_wait(frames: tuple[str, ...], stage: StageName, wait: WaitKind) -> None:
