@@ -36,7 +36,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
-from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests
+from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests, may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_evidence, usual_stage
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -74,7 +74,7 @@ def _evaluate(
     before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
     hosts: HostWork, times: StepTimes, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
-    yield from findings_of_guests(guests, liveness, roster)
+    yield from (of_guests := list(findings_of_guests(guests, liveness, roster)))
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
@@ -96,7 +96,8 @@ def _evaluate(
     ]
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
-    for finding in late_by_hosts([held_inside(each, long) for each in found], busy, roster):
+    found = [held_inside(each, long) for each in found if not may_be_of_guests(each, of_guests)]
+    for finding in late_by_hosts(found, busy, roster):
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
 
 

@@ -28,6 +28,7 @@ from forensics.model import (
     Finding,
     Granularity,
     Impact,
+    Members,
     StageRef,
 )
 from forensics.rules.reductions.arrivals.lateness import Latenesses
@@ -281,3 +282,9 @@ def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) ->
             next_steps=(f"check whose processes compute on the GPUs of {each.host} beside the job's, and end them",),
             of_past=liveness.motion is Motion.STALLED,
         )
+
+
+def may_be_of_guests(finding: Finding, of_guests: Iterable[Finding]) -> bool:
+    """Whether one of several ranks is late, among them some of a host that works longer by its guests: then it may be these."""
+    slowed = {rank for each in of_guests for rank in each.ranks}
+    return finding.members is Members.ONE_OF and not slowed.isdisjoint(finding.ranks)

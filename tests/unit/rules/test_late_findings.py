@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Confidence, Finding, Role, StageName, Verdict
+from forensics.model import Belief, Cause, Confidence, Finding, Members, Role, StageName, StageRef, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of, thresholds
 from forensics.rules.interface import Undecided
@@ -21,6 +21,7 @@ from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, LongWork
 from forensics.rules.reductions.pipeline.equals import may_wait_for
+from forensics.rules.reductions.pipeline.guest_hosts import may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.reductions.pipeline.own_work import OwnWork
@@ -269,6 +270,24 @@ def test_a_little_lateness_to_equals_counts_where_clocks_are_held_down(
     signs = {rank: (Sign(Oddity.THROTTLED, "held down", "smi", factor),) for rank, factor in factors.items()}
     known = Hardware(signs, frozenset(read))
     assert rank_late._material(late, layout, thresholds(rank_late.RULE, {}), known) is counts
+
+
+@pytest.mark.parametrize(
+    ("ranks", "members", "left_out"),
+    [
+        ((1, 2, 4), Members.ONE_OF, True),
+        ((1, 2), Members.ONE_OF, False),
+        ((4,), Members.EACH, False),
+        ((1, 2, 4, 5), Members.EACH, False),
+    ],
+    ids=["some of the host", "others", "one of the host itself", "each of them"],
+)
+def test_open_lateness_that_a_host_with_guests_may_account_for_is_no_second_fault(
+    ranks: tuple[int, ...], members: Members, left_out: bool
+) -> None:
+    late = Finding(ranks, Cause.UNKNOWN, StageRef(), Belief.GROUP_SYMPTOM, Confidence.SUSPECT, (), members=members)
+    host = replace(late, ranks=(4, 5), cause=Cause.GPU_CONTENTION, members=Members.EACH)
+    assert may_be_of_guests(late, [host]) is left_out and not may_be_of_guests(late, [])
 
 
 @pytest.mark.parametrize(("slow", "expected"), [((), [(3, (2,))]), ((3,), [(3, ())]), ((2,), []), ((2, 3), [(3, (2,))])])
