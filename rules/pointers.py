@@ -215,4 +215,5 @@ def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
         return  # most are silent; the largest number may be one that was misread, of millions
     silent = [rank for rank in ranks if rank not in spoken and roster.rank(rank).unseen]
     if 0 < len(silent) < len(ranks) / 2:
-        yield f"the log and `py-spy dump` of {ranks_text(silent)}: nothing of it was collected, and the others may wait for it"
+        nothing = "neither a stack nor a whole record of it is here"
+        yield f"the log and `py-spy dump` of {ranks_text(silent)}: {nothing}, and the others may wait for it"

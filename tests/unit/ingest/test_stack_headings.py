@@ -117,7 +117,7 @@ def test_a_number_that_is_missing_among_the_ranks_is_where_to_look(tmp_path: Pat
         (tmp_path / f"rank{rank}.txt").write_text(stack(300 + rank))
     verdict = verdict_of(tmp_path)
     assert named(verdict) == set()
-    assert any("rank 3: nothing of it was collected" in lead for lead in verdict.leads)
+    assert any("rank 3: neither a stack nor a whole record of it is here" in lead for lead in verdict.leads)
 
 
 def test_the_host_stands_in_front_of_each_line() -> None:
