@@ -23,9 +23,12 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
+from forensics.rules.reductions.network.late_ends import ends_of_slow_links
+from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import moves
@@ -54,16 +57,9 @@ _Blame = tuple[tuple[int, ...], bool, bool]
 
 
 def _evaluate(
-    connection: DuckDBPyConnection,
-    delays: Delays,
-    recorded: CallPlaces,
-    traced: TracedPlaces,
-    slow: SlowSteps,
-    roster: Roster,
-    hardware: Hardware,
-    busy: BusyHosts,
-    thresholds: Thresholds,
-) -> Iterator[Finding]:
+    connection: DuckDBPyConnection, delays: Delays, recorded: CallPlaces, traced: TracedPlaces, slow: SlowSteps, roster: Roster,
+    hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
     blamed: dict[_Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
@@ -72,7 +68,10 @@ def _evaluate(
     hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(hosts) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
+    at_links = ends_of_slow_links(kept, slowness, judged)
     for found in kept:
+        if not found[0].is_transfer and at_links.issuperset(found[0].ranks):
+            continue  # what the network shows of the link says why
         least = thresholds["least_again"], thresholds["least_steps_lost"]
         if found[0].by_arrivals and not stands_out(delays, found, places, roster.hosts, *least):
             continue
