@@ -31,6 +31,7 @@ def test_both_readers_agree(reader: str, path: Path) -> None:
     assert disagreement(reader, path.read_bytes()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_sanitizers_find_nothing(reader: str, tmp_path: Path) -> None:
     try:

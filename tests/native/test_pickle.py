@@ -91,6 +91,7 @@ def test_every_protocol_of_plain_data_is_read(protocol: int) -> None:
     assert facts(content) == without_library(content)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["state", "record_id", "frames", "duration_ms", "is_p2p"]), plain), max_size=6))
 def test_entries_of_any_plain_values_give_the_same_facts(values: list[dict[str, Any]]) -> None:
@@ -170,6 +171,7 @@ def test_references_to_references_take_no_time() -> None:
     assert all(not isinstance(item, Problem) or not item.fatal for item in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 def test_sanitizers_find_nothing_in_damaged_dumps(tmp_path: Path) -> None:
     assert COMPILER is not None

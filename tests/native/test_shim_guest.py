@@ -39,6 +39,7 @@ def in_memory(tmp_path: Path, size: str, script: str, shim: Path, *arguments: ob
     return kept
 
 
+@pytest.mark.slow
 def test_eight_ranks_leave_a_container_room_for_its_data_loader(guests: Path, shim: Path, tmp_path: Path) -> None:
     """64 MiB are what docker gives. All eight start at one time, so that each sees all of it free."""
     script = """
@@ -142,6 +143,7 @@ def test_the_last_log_of_a_killed_rank_is_never_removed(lives: Path, shim: Path,
     assert len(left) == 4  # it, two, and that of the last process
 
 
+@pytest.mark.slow
 def test_logs_of_living_processes_and_other_jobs_stay(guests: Path, lives: Path, shim: Path, tmp_path: Path) -> None:
     from tests.native.shim_guests import running
 

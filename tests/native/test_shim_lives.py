@@ -57,6 +57,7 @@ def test_a_killed_process_leaves_all_it_did(lives: Path, shim: Path, tmp_path: P
     assert log.config()["shim.state"] == "recording"
 
 
+@pytest.mark.slow
 def test_communicators_are_known_after_their_records_are_gone(shim: Path, tmp_path: Path) -> None:
     """A call writes its record only; the heartbeat keeps what older records said before newer ones overwrite them."""
     program = compile_c(tmp_path / "journal", [HERE / "journal.c"], *linked(double(tmp_path)))
@@ -70,6 +71,7 @@ def test_communicators_are_known_after_their_records_are_gone(shim: Path, tmp_pa
     assert [row["count"] for row in calls if row["inside"]] == [77]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(), ("late",)], ids=["main-last", "main-first"])
 @pytest.mark.parametrize("who", ["main", "other", "both"])
 def test_the_heartbeat_is_never_the_last_thread(who: str, order: tuple[str, ...], shim: Path, tmp_path: Path) -> None:

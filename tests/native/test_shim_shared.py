@@ -173,6 +173,7 @@ def pointers(log: ShimFile) -> list[int]:
     return [int(value) for value in values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wanted", "is_masked"), [("0600", False), ("0640", True)])
 def test_who_else_can_read_a_log_learns_no_address(tmp_path: Path, wanted: str, is_masked: bool) -> None:
     states = compile_c(tmp_path / "states", [HERE / "states.c", *ring_objects()])

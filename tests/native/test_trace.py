@@ -179,6 +179,7 @@ def test_an_event_without_end_does_not_take_all_memory() -> None:
     assert tally.problem == "an event that does not end" and next(endless, None) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 def test_sanitizers_find_nothing_in_damaged_traces(tmp_path: Path) -> None:
     assert COMPILER is not None

@@ -93,6 +93,7 @@ def test_the_root_is_named(kind: str) -> None:
     assert all(other.fault == first.fault for other in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VARIED)
 def test_order_and_names_do_not_matter(kind: str) -> None:
     random = Random(kind)

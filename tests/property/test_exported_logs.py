@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def forms(records: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(map(json.dumps, records)), json.dumps(records), json.dumps({"data": {"result": records}})]
 
 
+@pytest.mark.slow
 @given(_RECORDS)
 def test_any_records_are_lines_or_left_alone(records: list[dict[str, Any]]) -> None:
     for form in forms(records):

@@ -81,6 +81,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("handed-over")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "how"), PAIRS)
 def test_the_same_stated_again_changes_nothing(name: str, how: str, place: Path, tmp_path: Path) -> None:
     usual = plain(name, place / name)
@@ -89,6 +90,7 @@ def test_the_same_stated_again_changes_nothing(name: str, how: str, place: Path,
     assert all(now <= before for now, before in zip(strength(found), strength(usual), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n if n in USUAL[:2] else pytest.param(n, marks=pytest.mark.deep) for n in recorded()])
 def test_another_form_beside_a_bundle_changes_nothing(name: str, tmp_path: Path) -> None:
     """The bundle proves its moments; what lies beside it without a time only repeats one of them."""
@@ -120,6 +122,7 @@ def removals() -> Iterator[object]:
     yield pytest.param(USUAL[2], 5, id="a few")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "every"), list(removals()))
 def test_a_source_that_is_taken_away_names_nobody_else(name: str, every: int, place: Path, tmp_path: Path) -> None:
     files = scenario(name)

@@ -76,6 +76,7 @@ def times_of(made: Simulation, network: Network, transfer: Transfer) -> tuple[Fl
     raise AssertionError("no such operation")
 
 
+@pytest.mark.slow
 @FEW
 @given(CASES)
 def test_a_flow_lies_in_its_operation(chosen: Chosen) -> None:
@@ -90,6 +91,7 @@ def test_a_flow_lies_in_its_operation(chosen: Chosen) -> None:
             assert (slices.last()[stated] <= until[stated] + 1.0).all()
 
 
+@pytest.mark.slow
 @FEW
 @given(CASES)
 def test_nothing_waits_less_than_no_time(chosen: Chosen) -> None:
@@ -105,6 +107,7 @@ def test_nothing_waits_less_than_no_time(chosen: Chosen) -> None:
         assert (slices.moved <= slices.received + 1.0).all()
 
 
+@pytest.mark.slow
 @FEW
 @given(CASES)
 def test_every_rank_sends_the_volume_of_its_collective(chosen: Chosen) -> None:
@@ -147,6 +150,7 @@ RESENDS: Chosen = ("fsdp-64", "cpu-contention@random:100", 3, Fabric(nics=4, cha
 """A slice of which much is sent again, on a NIC that has no pause."""
 
 
+@pytest.mark.slow
 @FEW
 @given(CASES)
 @example(RESENDS)

@@ -275,6 +275,7 @@ def test_a_name_cannot_forge_a_line_of_the_report(tmp_path: Path, forensics: Com
     assert not any(line.strip().startswith(forged) for line in answer.out.splitlines())
 
 
+@pytest.mark.slow
 def test_a_name_without_end_is_bearable(tmp_path: Path, forensics: Command) -> None:
     folder = renamed("f" * 300_000).write(tmp_path / "bundle")
     assert forensics("diagnose", folder).code == ANALYSED

@@ -86,6 +86,7 @@ def test_members_of_a_tar_that_overlap(tmp_path: Path) -> None:
     assert not named(verdict) - {CULPRIT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [
@@ -164,6 +165,7 @@ def test_an_archive_that_expands_without_end_is_refused(tmp_path: Path, forensic
     assert "endless.tar.gz: expands beyond" in answer.err
 
 
+@pytest.mark.slow
 def test_an_archive_beyond_the_budget_is_refused_and_the_flag_named(tmp_path: Path, forensics: Command) -> None:
     path = tmp_path / "bundle.tar"
     path.write_bytes(tar_of(collected().finished()))
@@ -181,6 +183,7 @@ def test_an_endless_archive_in_a_folder_costs_only_itself(tmp_path: Path) -> Non
     assert any("expands beyond" in message for message in warned(verdict)["endless.tar.gz"])
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard of one file: an ingester that never ends costs what its file would have said."""
 

@@ -336,6 +336,7 @@ def test_input_that_cannot_be_used_at_all_is_an_error_in_one_sentence(tmp_path: 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"xz": lzma.compress, "bz2": bz2.compress}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", PACKERS)
 def test_xz_and_bzip2_are_read_as_gzip_is(form: str, tmp_path: Path) -> None:
     plain = tar(tmp_path / "plain.tar", members({"rank3.log": "three\n" * 9_000}))

@@ -128,12 +128,14 @@ def test_a_log_keeps_its_bytes_and_is_cut_at_lines() -> None:
     assert counts == {"hugging_face": 60_000}
 
 
+@pytest.mark.slow
 def test_a_log_without_lines_is_not_held_in_memory_as_one() -> None:
     pieces = list(redact_stream((b"x" * 100_000 for _ in range(400)), Counter()))
     assert max(map(len, pieces)) <= 17 << 20
     assert b"".join(pieces) == b"x" * 40_000_000
 
 
+@pytest.mark.slow
 def test_a_long_line_is_looked_at_as_one() -> None:
     secret = b" --api-key " + b"k" * 30 + b" "
     line = b"x" * ((1 << 20) - 11) + secret + b"y" * (1 << 20) + b"\n"

@@ -97,6 +97,7 @@ def test_one_name_with_two_member_sets_is_relabelled(tmp_path: Path, monkeypatch
     assert labels == [(0, "7:SPLIT[0,1]"), (1, "7:SPLIT[0,1]"), (2, "7:SPLIT[2,3]"), (3, "7:SPLIT[2,3]")]
 
 
+@pytest.mark.slow
 def test_dumps_of_two_moments_are_numbered_and_copies_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(2, "nccl")
     job.steps(2)

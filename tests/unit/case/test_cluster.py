@@ -48,6 +48,7 @@ def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         connected("tcp://127.0.0.1:1").__enter__()
 
 
+@pytest.mark.slow
 @needs_dask
 def test_where_no_scheduler_is_the_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_cluster, "_CONNECT_S", 0.5)

@@ -30,6 +30,7 @@ def logs(folder: Path, name: str, ranks: list[int], failed: int, first: int = 0)
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker-{}.out", "slurm_8122_{}.txt", "task{:03d}.log"])
 def test_the_one_whose_log_states_no_rank_is_named_by_its_number(tmp_path: Path, name: str) -> None:
     assert named(verdict_of(logs(tmp_path / "case", name, [0, 1, 2, 3], failed=1))) == {1}

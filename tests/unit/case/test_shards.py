@@ -100,6 +100,7 @@ def test_values_that_a_dictionary_multiplies_are_refused_before_they_are_kept(
         reading._table(lambda: place.open("rb"), [reading._Batch("texts", rows, ("text",))], {"text": kind})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "record", ["", "[]", '{"schema": "forensics.shard/1", "parser": 1}', '{"schema": "forensics.shard/9"}']
 )

@@ -94,6 +94,7 @@ def rows(paths: list[Path]) -> Any:
 PARTS = [summary_section(one, schema_columns()) or b"" for one in open_bundle([RECORDED]).artefacts if "/fr/" in one.path]
 
 
+@pytest.mark.slow
 @given(st.permutations(range(len(PARTS))), st.lists(st.integers(0, len(PARTS) - 1), max_size=3), st.integers(0, len(PARTS)))
 @settings(max_examples=3, deadline=None)
 def test_order_copies_and_files_do_not_matter(order: list[int], again: list[int], cut: int) -> None:

@@ -73,6 +73,7 @@ def test_call_paths_of_a_copy_are_sent_again_for_the_other_may_be_dropped(folder
     assert [len(batch.columns["frame"]) for batch in workers._read_one(2).batches if batch.table == "frames"] == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("several_processes")
 def test_a_process_that_is_killed_costs_no_evidence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = contents(open_case([folder]))["sources"]
@@ -106,6 +107,7 @@ open_case([Path(sys.argv[1])])
 """
 
 
+@pytest.mark.slow
 def test_the_processes_that_read_end_with_one_that_is_killed(folder: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", READS_FOR_EVER, str(folder)], stdout=subprocess.PIPE)
     assert parent.stdout is not None

@@ -23,6 +23,7 @@ def run_of(folder: Path, pace_ms: int, world: int = 4, steps: int = 16) -> Path:
     return write(folder, files | {f"rank{rank}.fr.1.json": as_json(job.dump(rank)) for rank in range(world)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pace_ms", "outcome"), [(20, "slowdown"), (10, "healthy"), (6, "healthy")])
 @pytest.mark.first(1)
 def test_steps_are_held_against_those_of_the_good_run(forensics: Command, tmp_path: Path, pace_ms: int, outcome: str) -> None:
@@ -35,6 +36,7 @@ def test_steps_are_held_against_those_of_the_good_run(forensics: Command, tmp_pa
     assert "in the baseline" in verdict["summary"]
 
 
+@pytest.mark.slow
 def test_another_job_is_refused(forensics: Command, tmp_path: Path) -> None:
     good, case = run_of(tmp_path / "good", 10, world=3), run_of(tmp_path / "case", 10)
     answer = forensics("diagnose", case, "--baseline", good)
@@ -42,6 +44,7 @@ def test_another_job_is_refused(forensics: Command, tmp_path: Path) -> None:
     assert "another job: world is 3 there and 4 here" in answer.err
 
 
+@pytest.mark.slow
 def test_a_baseline_without_steps_is_refused(forensics: Command, tmp_path: Path) -> None:
     good, case = run_of(tmp_path / "good", 10, steps=1), run_of(tmp_path / "case", 10)
     answer = forensics("diagnose", case, "--baseline", good)
@@ -49,6 +52,7 @@ def test_a_baseline_without_steps_is_refused(forensics: Command, tmp_path: Path)
     assert "do not both have the length of 5 steps" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_that_hung_is_no_baseline(forensics: Command, tmp_path: Path, bundle: Path) -> None:
     answer = forensics("diagnose", run_of(tmp_path / "case", 10), "--baseline", bundle)
     assert answer.code == USAGE

@@ -48,6 +48,7 @@ def test_ingest_warns_of_what_it_could_not_read(forensics: Command, tmp_path: Pa
     assert "nccl_trace_rank_3" in answer.err and "byte" in answer.err
 
 
+@pytest.mark.slow
 def test_ingest_replaces_only_when_stated(forensics: Command, bundle: Path, case: Path) -> None:
     before = case.read_bytes()
     refused = forensics("ingest", bundle, "-o", case)
@@ -163,6 +164,7 @@ def test_show_lists_the_artefacts(forensics: Command, bundle: Path) -> None:
     assert names == sorted(names)
 
 
+@pytest.mark.slow
 def test_show_opens_what_a_report_points_at(forensics: Command, bundle: Path) -> None:
     """Every source of an evidence line can be opened as it is printed."""
     document = json.loads(forensics("diagnose", bundle, "-f", "json").out)

@@ -27,6 +27,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, summary: Summary) -> None:
     monkeypatch.setattr(collect, "_run", lambda options: summary)
 
 
+@pytest.mark.slow
 def test_the_verdict_of_the_bundle_follows(bundle: Path, monkeypatch: pytest.MonkeyPatch, forensics: Command) -> None:
     collected(monkeypatch, replace(WRITTEN, output=bundle))
     answer = forensics("collect", "--diagnose")

@@ -20,6 +20,7 @@ from tests.unit.sharing.canaries import LINES, PLANTED, URL, leaks
 GONE = (2**22 + 1, 2**22 + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--pid", f"{GONE[0]},{GONE[1]}"), ("--pid", GONE[0], "--pid", GONE[1])])
 def test_processes_are_named_in_one_list_or_in_several(options: tuple[object, ...], tmp_path: Path, forensics: Command) -> None:
     answer = forensics("collect", "-o", tmp_path / "bundle.tar", *options)
@@ -27,6 +28,7 @@ def test_processes_are_named_in_one_list_or_in_several(options: tuple[object, ..
     assert f"there is no process {GONE[0]}, {GONE[1]}" in answer.err
 
 
+@pytest.mark.slow
 def test_a_name_is_no_process(tmp_path: Path, forensics: Command) -> None:
     answer = forensics("collect", "-o", tmp_path / "bundle.tar", "--pid", "12", "--pid", "python")
     assert answer.code == ExitCode.USAGE
@@ -52,6 +54,7 @@ def texts_of(bundle: Path, tmp_path: Path) -> str:
     return "".join(str(duckdb.execute("SELECT * FROM read_parquet(?)", [str(table)]).fetchall()) for table in tables)
 
 
+@pytest.mark.slow
 def test_a_redacted_and_normalised_collection_has_no_secret_in_any_column(forensics: Command, tmp_path: Path) -> None:
     """Redaction comes first: columns are read of files without secrets, and the verdict is the same."""
     job = Job(4)

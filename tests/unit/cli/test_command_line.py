@@ -96,6 +96,7 @@ def test_the_module_is_the_command() -> None:
     assert (done.returncode, done.stdout) == (OK, f"forensics {package.__version__}\n")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(bundle: Path) -> None:
     """`forensics diagnose bundle.tar | head -1` is how people look."""
     command = f"{sys.executable} -m forensics diagnose {bundle} | head -1"

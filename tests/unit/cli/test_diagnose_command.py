@@ -52,6 +52,7 @@ def test_a_file_that_cannot_be_written_is_a_usage_error(forensics: Command, bund
     assert "report.txt" in answer.err
 
 
+@pytest.mark.slow
 def test_a_case_can_be_kept_and_diagnosed_again(forensics: Command, bundle: Path, tmp_path: Path) -> None:
     """With what was found; it is neither changed, nor overwritten, nor mixed with bundles."""
     case = tmp_path / "case.duckdb"
@@ -139,6 +140,7 @@ def test_exit_code_of_suspects_only(forensics: Command, tmp_path: Path) -> None:
     assert forensics("diagnose", bundle, "--exit-code").code == SUSPECTS
 
 
+@pytest.mark.slow
 def test_exit_code_of_a_moving_job(forensics: Command, tmp_path: Path) -> None:
     folder, good = moving(tmp_path / "dumps", 30), moving(tmp_path / "good", 30)
     assert forensics("diagnose", folder, "--baseline", good, "--exit-code").code == NO_HANG
@@ -196,6 +198,7 @@ def test_a_narrow_terminal_loses_nothing(forensics: Command, bundle: Path) -> No
     assert "".join(wide.split()) == "".join(narrow.split())
 
 
+@pytest.mark.slow
 def test_all_ranks_are_listed_on_request(forensics: Command, tmp_path: Path) -> None:
     """Every other rank of 40 waits alone: the list has no ranges to fold."""
     job = Job(40)

@@ -22,6 +22,7 @@ def store() -> Iterator[fsspec.AbstractFileSystem]:
     found.rm("/", recursive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["file", "folder"])
 def test_a_bundle_in_a_store_has_the_verdict_of_the_file(
     shape: str, store: fsspec.AbstractFileSystem, forensics: Command, bundle: Path

@@ -40,6 +40,7 @@ def test_what_a_child_says_arrives() -> None:
     wait_reaped(child)
 
 
+@pytest.mark.slow
 def test_a_child_that_ignores_sigterm_is_killed_and_what_it_said_is_kept() -> None:
     def stubborn(emit: Emit) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -52,6 +53,7 @@ def test_a_child_that_ignores_sigterm_is_killed_and_what_it_said_is_kept() -> No
     wait_reaped(child)
 
 
+@pytest.mark.slow
 def test_the_programs_a_child_started_end_with_it() -> None:
     def parent(emit: Emit) -> None:
         program = os.fork()

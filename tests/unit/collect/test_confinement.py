@@ -79,6 +79,7 @@ def test_a_py_spy_that_would_attach_is_refused_and_the_target_runs_on(spying: Co
         assert state(target.pid) == "R"
 
 
+@pytest.mark.slow
 def test_a_py_spy_that_dies_while_it_attaches_leaves_its_target_running(spying: Context, tmp_path: Path) -> None:
     program = script(tmp_path / "dies", ATTACH_AND_DIE)
     with running(SPIN) as target:
@@ -160,6 +161,7 @@ def test_without_a_filter_the_guard_outlives_a_killed_collector(
         assert eventually(lambda: state(target.pid) == "R" and tracer(target.pid) == 0)
 
 
+@pytest.mark.slow
 def test_without_a_filter_what_was_stopped_before_is_not_continued(
     spying: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

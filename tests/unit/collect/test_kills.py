@@ -86,6 +86,7 @@ def run_on(ranks: list[subprocess.Popen[bytes]]) -> bool:
     return all(state(rank.pid) == "R" for rank in ranks)
 
 
+@pytest.mark.slow
 def test_a_killed_collection_takes_everything_with_it(tmp_path: Path, job: list[subprocess.Popen[bytes]]) -> None:
     process, below = stuck(tmp_path, job)
     process.kill()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from forensics.collect.processes import ProcFs
 from forensics.collect.scan import is_python, scan
 from tests.unit.collect.fake_proc import FakeProc
@@ -30,6 +32,7 @@ class Busy(ProcFs):
         return super().environ(pid)
 
 
+@pytest.mark.slow
 def test_a_reader_that_waits_for_a_cpu_is_waited_for(proc: FakeProc) -> None:
     proc.add(100, environ={"RANK": 0})
     found = scan(Busy(proc.root), stall_s=0.1)

@@ -85,6 +85,7 @@ def gather(tmp_path: Path, job: Job, **changes: Any) -> tuple[Summary, dict[str,
     return summary, members(options.output)
 
 
+@pytest.mark.slow
 def test_one_bundle_of_a_job_whose_rank_died(tmp_path: Path, job: Job) -> None:
     job.processes[1].kill()
     while Path(f"/proc/{job.processes[1].pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
@@ -113,6 +114,7 @@ def test_one_bundle_of_a_job_whose_rank_died(tmp_path: Path, job: Job) -> None:
     assert all(process.poll() is None for process in (job.processes[0], job.processes[2]))
 
 
+@pytest.mark.slow
 def test_nothing_secret_is_in_the_bundle_and_everything_is_accounted_for(tmp_path: Path, job: Job) -> None:
     _, found = gather(tmp_path, job)
     assert not [name for name, content in found.items() if b"canary" in content]
@@ -134,6 +136,7 @@ def test_nothing_secret_is_in_the_bundle_and_everything_is_accounted_for(tmp_pat
     assert all(run["begin_ns"] <= run["end_ns"] for run in runs)
 
 
+@pytest.mark.slow
 def test_only_the_ranks_asked_for(tmp_path: Path, job: Job) -> None:
     summary, found = gather(tmp_path, job, ranks=frozenset({2, 9}))
     assert {name.split("/")[1] for name in found if name.startswith("ranks/")} == {"2"}
@@ -142,6 +145,7 @@ def test_only_the_ranks_asked_for(tmp_path: Path, job: Job) -> None:
     assert "rank 9 was asked for" in summary.warnings[-1]
 
 
+@pytest.mark.slow
 def test_processes_that_are_named(tmp_path: Path, job: Job) -> None:
     pids = (job.processes[2].pid, job.processes[0].pid)
     _, found = gather(tmp_path, job, pids=pids)
@@ -149,12 +153,14 @@ def test_processes_that_are_named(tmp_path: Path, job: Job) -> None:
     assert {rank: one["pid"] for rank, one in ranks.items()} == {"0": pids[1], "2": pids[0]}
 
 
+@pytest.mark.slow
 def test_a_named_process_that_is_gone_does_not_stop_the_others(tmp_path: Path, job: Job) -> None:
     summary, found = gather(tmp_path, job, pids=(2**22 + 1, job.processes[1].pid))
     assert set(json.loads(found["bundle.json"])["ranks"]) == {"1"}
     assert any("there is no process" in warning for warning in summary.warnings)
 
 
+@pytest.mark.slow
 def test_a_named_process_that_is_dead_and_not_reaped_leads_to_its_job(tmp_path: Path, job: Job) -> None:
     dead = job.processes[1]
     dead.kill()
@@ -165,6 +171,7 @@ def test_a_named_process_that_is_dead_and_not_reaped_leads_to_its_job(tmp_path: 
     assert any("waits to be reaped" in warning for warning in summary.warnings)
 
 
+@pytest.mark.slow
 def test_an_existing_bundle_is_kept_unless_replacing_it_is_asked_for(tmp_path: Path, job: Job) -> None:
     output = tmp_path / "bundle.tar"
     output.write_bytes(b"precious")
@@ -195,6 +202,7 @@ def test_the_host_alone(tmp_path: Path) -> None:
     assert json.loads(next(found[name] for name in found if name.endswith("node.json")))["clocks"]
 
 
+@pytest.mark.slow
 def test_the_deadline_ends_the_collection_with_a_bundle(tmp_path: Path, job: Job) -> None:
     slow = replace(QUICK, interval_s=60.0)
     summary, found = gather(tmp_path, job, deadline_s=1.0, settings=slow)

@@ -48,6 +48,7 @@ def test_what_names_no_ranks_is_left_alone(text: str) -> None:
     assert found is None or found.name != "folded_stacks"
 
 
+@pytest.mark.slow
 def test_cut_and_hostile_text() -> None:
     text = (SAMPLES / NAME).read_bytes()
     assert len(read(text[:-3] + b"\nc;d 3\n").problems) == 1

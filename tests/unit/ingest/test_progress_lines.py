@@ -39,6 +39,7 @@ def test_steps_of_trainers(name: str) -> None:
     assert [row["step"] for row in rows] == [unit * number for number in range(1, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [60, 60_000])
 def test_the_last_of_many_ranks_may_be_the_one_that_counts(lines: int) -> None:
     """Megatron-LM prints on the last rank; of long files of so many ranks a part is read."""

@@ -56,6 +56,7 @@ def place_of(job: TrainingJob, rank: int, op: Op) -> CallPlace:
     return CallPlace("forward" if op.is_forward else "backward", op.microbatch, chunk, stage, in_pass=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_every_call_of_a_step_has_its_place(name: str, tmp_path: Path) -> None:
     """Without call paths too, where each stage holds one chunk."""
@@ -93,6 +94,7 @@ def test_the_call_that_a_stopped_rank_did_not_make_is_the_one_that_follows(name:
     assert found.stage == job.parallel.stage_of(5)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tensor", "known"), [("interleaved", 2, True), ("interleaved", 1, False), ("1F1B", 1, True)])
 def test_without_the_record_of_the_first_stage_chunks_are_those_of_ranks_on_the_same_passes(
     name: str, tensor: int, known: bool, tmp_path: Path
@@ -153,6 +155,7 @@ def test_a_ring_of_messages_is_no_pipeline(tmp_path: Path) -> None:
     assert {(place.direction, place.microbatch, place.stage) for place in known if place} == {(None, None, None)}
 
 
+@pytest.mark.slow
 def test_without_collectives_the_last_stage_does_not_tell_forward_from_backward(tmp_path: Path) -> None:
     """It receives, works both ways, and sends back; the first one works back with one microbatch and on with another."""
     job = replace(DEEP, parallel=Parallelism(pipeline=4, data=4), microbatches=6)

@@ -30,6 +30,7 @@ def named(found: Verdict) -> list[tuple[int, ...]]:
     return [suspect.ranks for suspect in found.suspects if "FX175" in suspect.rules]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["compute-delay@rank6:900ms/backward", "compute-delay@rank13:700ms/forward"])
 def test_the_last_to_come_is_named_with_its_pass(fault: str, tmp_path: Path) -> None:
     found, microbatch = verdict(fault, tmp_path)
@@ -53,6 +54,7 @@ def test_without_times_inside_calls_the_group_is_suspected(tmp_path: Path) -> No
     assert (found.suspects[0].stage.microbatch, found.suspects[0].confidence) == (microbatch, Confidence.SUSPECT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["gpu-throttled@rank1:250", "compute-delay@rank0:900ms/backward", "compute-delay@rank3:900ms/forward"]
 )
@@ -80,6 +82,7 @@ def test_two_ranks_that_are_late_in_one_step_are_both_named(tmp_path: Path) -> N
     assert {rank for ranks in named(found) for rank in ranks} == {0, 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "timing"), [("none", True), ("none", False), ("compute-delay@rank6:8ms/forward", True)])
 def test_nobody_is_named_where_no_step_was_long(fault: str, timing: bool, tmp_path: Path) -> None:
     found, _ = verdict(fault, tmp_path, timing=timing)

@@ -200,6 +200,7 @@ def test_one_step_is_no_habit() -> None:
     assert found(passes) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "ranks"), [("gpu-throttled@rank5:250+before", [5]), ("none", [])])
 def test_traces_alone_tell_the_layout_and_the_slow_device(fault: str, ranks: list[int], tmp_path: Path) -> None:
     made = simulate(DENSE, [parse(fault)] if fault != "none" else [], 3, iterations=8)

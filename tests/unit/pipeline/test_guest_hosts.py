@@ -32,6 +32,7 @@ def found(made: Simulation, folder: Path, shared: Iterable[int]) -> list[tuple[i
         return [each.ranks for each in supply_of(connection, instead={Hardware: guests(shared)}).get(GuestHosts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "shared", "ranks"),
     [

@@ -21,6 +21,7 @@ from tests.unit.simulator.small_jobs import DENSE
 JOB = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "shown", "stated"),
     [

@@ -50,6 +50,7 @@ def test_those_in_step_with_a_rank_that_works_longer_wait_for_it(tmp_path: Path)
         assert [item.rank for item in supply_of(connection).get(OwnWork).found] == [6]
 
 
+@pytest.mark.slow
 def test_less_time_in_collectives_beside_computation_is_no_longer_work(tmp_path: Path) -> None:
     """Reductions of rank 5 end sooner than those of its equals: its links are the faster ones."""
     with case_of(simulate(IN_STEP, [], 3, iterations=30), tmp_path, timing=True) as connection:

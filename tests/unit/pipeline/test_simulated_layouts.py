@@ -49,6 +49,7 @@ def written(job: str, fault: str, path: Path) -> tuple[Simulation, dict[str, str
     return made, {group.name: of_all if group.axis == "world" else group.axis for group in groups}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "host-hang@rank1"])
 @pytest.mark.parametrize("job", JOBS)
 def test_every_axis_and_stage_is_that_of_the_program(tmp_path: Path, job: str, fault: str) -> None:

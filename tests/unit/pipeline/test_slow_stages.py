@@ -40,6 +40,7 @@ def test_a_stage_that_became_slow_is_named_with_its_steps(rank: int, tmp_path: P
     assert "FX179" in suspect.rules and " steps (20-" in suspect.evidence[0].statement
 
 
+@pytest.mark.slow
 def test_without_times_inside_calls_nobody_else_is_named(tmp_path: Path) -> None:
     found = suspects("gpu-throttled@rank1:200+lasting", tmp_path, timing=False, onset=20, iterations=40, after_s=40.0)
     assert [(each.ranks, each.confidence) for each in found] == [((1,), Confidence.SUSPECT)]
@@ -69,6 +70,7 @@ def test_who_was_slow_before_the_job_stopped_is_a_second_fault(
     assert all(each.evidence[0].statement.startswith("before the job stopped rank 2") for each in found.suspects[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timing", [True, False])
 def test_of_a_sound_pipeline_nobody_is_named(timing: bool, tmp_path: Path) -> None:
     assert suspects("none", tmp_path, timing=timing, onset=1) == ()

@@ -35,6 +35,7 @@ def verdict(
         return diagnose(connection), made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["compute-delay@rank6:900ms/backward", "compute-delay@rank13:700ms/forward"])
 def test_the_late_pass_is_on_the_path_with_what_it_costs(fault: str, tmp_path: Path) -> None:
     found, made = verdict(fault, tmp_path)
@@ -69,6 +70,7 @@ def test_without_times_inside_calls_there_is_no_path_and_it_is_said(tmp_path: Pa
     assert any("critical path" in line and "time inside calls" in line for line in found.not_checked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "rank"), [("host-hang@rank5/forward", 5), ("kernel-hang@rank9/backward", 9)])
 def test_a_hang_has_the_pass_at_which_its_pipeline_halted(fault: str, rank: int, tmp_path: Path) -> None:
     found, made = verdict(fault, tmp_path, timing=False, iterations=5, onset=3)
@@ -81,6 +83,7 @@ def test_a_hang_has_the_pass_at_which_its_pipeline_halted(fault: str, rank: int,
     assert found.critical_path is None
 
 
+@pytest.mark.slow
 def test_from_files_a_delay_within_its_slack_accuses_nobody(tmp_path: Path) -> None:
     """The first stage has forward passes to spare: one of them is late by less than its slack, in an otherwise sound job."""
     delay_ms, fault = 100, "compute-delay@rank0:100ms/forward"

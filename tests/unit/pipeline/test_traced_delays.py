@@ -27,6 +27,7 @@ def verdict(
         return diagnose(connection), [each.position.op.microbatch for each in made.injections if each.position]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
@@ -56,6 +57,7 @@ def test_other_schedules_are_read_as_well(job: TrainingJob, tmp_path: Path) -> N
     assert (found.suspects[0].stage.name, found.suspects[0].stage.microbatch) == ("forward", microbatch)
 
 
+@pytest.mark.slow
 def test_a_sound_pipeline_accuses_nobody(tmp_path: Path) -> None:
     found, _ = verdict("none", tmp_path)
     assert found.suspects == ()

@@ -167,6 +167,7 @@ def test_an_older_file_of_the_rank_is_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0.stages", "rank_0.stages.previous"]
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_what_was_written(tmp_path: Path) -> None:
     script = (
         "import os, time, signal\nfrom forensics.recorder import Recorder\n"

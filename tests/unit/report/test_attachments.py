@@ -120,6 +120,7 @@ def test_beside_a_rank_that_is_only_slow_nobody_waits_since_then() -> None:
     assert not [event for event in traced(replace(found, suspects=slow))["traceEvents"] if event["ph"] in "sf"]
 
 
+@pytest.mark.slow
 def test_clocks_are_moved_by_what_is_known_and_each_process_says_so() -> None:
     plain, moved = traced(), traced(offset_ns=5 * SECOND)
     assert moved["otherData"]["begin_ns"] == plain["otherData"]["begin_ns"] - 5 * SECOND

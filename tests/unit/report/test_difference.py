@@ -115,6 +115,7 @@ def collected(tmp_path: Path, name: str, stuck_rank: int, **environ: str) -> Pat
     return found.tar(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_two_bundles(forensics: Command, tmp_path: Path) -> None:
     old = collected(tmp_path, "old.tar", 2, NCCL_ALGO="Ring")
     new = collected(tmp_path, "new.tar", 1, NCCL_ALGO="Tree")

@@ -36,11 +36,13 @@ def findings(statements: str) -> list[Finding]:
     return tried(statements)[0]
 
 
+@pytest.mark.slow
 def test_the_rank_that_all_slow_links_share_is_named() -> None:
     (finding,) = findings("SELECT 1")
     assert (finding.ranks, finding.members, finding.granularity) == ((13,), Members.EACH, Granularity.NIC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statements",
     [
@@ -62,6 +64,7 @@ ONE_NIC = (
 )
 
 
+@pytest.mark.slow
 def test_one_with_the_same_nic_whose_calls_are_fast_says_that_it_is_not_the_nic() -> None:
     (finding,) = findings(ONE_NIC)
     assert (finding.ranks, finding.cause, finding.granularity) == ((13,), Cause.NIC_OR_PCIE_SLOW, Granularity.RANK)
@@ -69,6 +72,7 @@ def test_one_with_the_same_nic_whose_calls_are_fast_says_that_it_is_not_the_nic(
     assert "rank 12, on the same NIC, are as fast" in finding.evidence[-1].statement
 
 
+@pytest.mark.slow
 def test_one_with_the_same_nic_that_is_slow_as_well_is_named_with_it() -> None:
     found = findings(f"{ONE_NIC}; {longer('is_p2p AND rank IN (4, 12, 20)', 6.0)}")
     assert {finding.ranks for finding in found} == {(12, 13)}
@@ -87,6 +91,7 @@ def test_a_rank_for_which_the_others_wait_has_no_slow_calls() -> None:
     assert findings(f"{ALL_FAST}; {longer(OF_NINE, added_ns=LATE_NS)}") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statements", "status"),
     [
@@ -151,6 +156,7 @@ def test_what_loses_little_accuses_nobody() -> None:
     assert slow_members(paces, 1.8, 0.05) == []
 
 
+@pytest.mark.slow
 def test_one_with_the_same_nic_that_is_slow_in_other_calls_does_not_clear_it() -> None:
     """Each of the two has slow calls of its own, and a fast one beside: that may be too short to show a slow NIC."""
     slow = [pace(12, 4), pace(20, 12), pace(13, 5), pace(21, 13)]

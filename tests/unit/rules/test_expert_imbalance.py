@@ -67,6 +67,7 @@ def test_captures_that_lost_something_tell_no_loads(tmp_path: Path) -> None:
     assert not accused(judged(tmp_path, Exchange(loaded=HOT), lost=lost))
 
 
+@pytest.mark.slow
 def test_what_was_always_uneven_needs_calls_that_tell_of_experts(tmp_path: Path) -> None:
     """Tables of embeddings are spread unevenly by design; a rail or the job says nothing of what is exchanged."""
     case = open_case([write(tmp_path, exchanged(Exchange(loaded=HOT, onset=0)))])

@@ -41,6 +41,7 @@ def first_suspect(scenario: str, *ranks: int) -> Suspect:
     return diagnose(connection).suspects[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["chunk-not-delivered", "work-request-failed"])
 @pytest.mark.first(1)
 def test_both_ends_of_a_dead_link_until_one_port_is_known_to_have_failed(scenario: str) -> None:
@@ -66,6 +67,7 @@ def test_a_port_that_reads_as_down_is_a_record_of_the_fault(read: set[int], beli
     assert found.ranks == (0,) and (found.belief is Belief.DIRECT_RECORD) == (read == {0})
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
     """Without anything from inside the operation; two of three that say so are distinguished by nothing."""
@@ -75,5 +77,6 @@ def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
     assert (one.cause, one.granularity, one.confidence) == (Cause.NETWORK_DOWN, Granularity.NIC, Confidence.LIKELY)
 
 
+@pytest.mark.slow
 def test_a_failed_port_of_a_rank_that_is_elsewhere_changes_nothing() -> None:
     assert first_suspect("joined-not-finished", 99).ranks == first_suspect("joined-not-finished").ranks

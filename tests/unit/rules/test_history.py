@@ -71,6 +71,7 @@ def liveness(motion: Motion, silence_s: float | None = None) -> Liveness:
     return Liveness(motion, "", silence_ns=None if silence_s is None else round(silence_s * S))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("motion", "excused_s", "steps"),
     [
@@ -94,6 +95,7 @@ def test_dumps_without_steps_are_needed_whole() -> None:
     assert needed_of_dumps(liveness(Motion.STALLED, 60), [], 0) is None
 
 
+@pytest.mark.slow
 def test_the_ends_of_dumps_give_the_verdict_of_the_whole(whole: DuckDBPyConnection, ends: DuckDBPyConnection) -> None:
     of_whole, of_ends = diagnose(whole), diagnose(ends)
     assert is_enough(ends, of_ends)

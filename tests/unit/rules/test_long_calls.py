@@ -102,6 +102,7 @@ def test_a_device_that_waited_in_calls_did_not_surely_compute() -> None:
     assert held_inside(LATE, LongCalls()).cause is Cause.COMPUTE_SLOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paused", "long", "ranks"),
     [(2, LONG, [(1,)]), (0, LONG, []), (2, LongCalls(), []), (2, replace(LONG, rank=3), [])],
@@ -116,6 +117,7 @@ def test_few_pauses_count_with_the_long_calls_of_their_rank(paused: int, long: L
     assert all(each.cause is Cause.PROXY_DELAY and each.confidence is Confidence.LIKELY for each in found)
 
 
+@pytest.mark.slow
 def test_of_a_link_that_pauses_the_end_is_named_that_has_long_calls_elsewhere() -> None:
     pauses = {(1, 0): Pauses(1, 0, "dp", "all_reduce", 18, 9, 6e8, 5.4e9, 0.3, 6e9, "y")}
     for long, ranks in ((LONG, (1,)), (LongCalls(), (0, 1)), (replace(LONG, rank=3), (0, 1))):
@@ -124,6 +126,7 @@ def test_of_a_link_that_pauses_the_end_is_named_that_has_long_calls_elsewhere() 
         assert [each.ranks for each in found] == [ranks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("long", "seconds", "named"),
     [

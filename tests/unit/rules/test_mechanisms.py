@@ -74,6 +74,7 @@ def drawn(shape: Shape, number: int) -> tuple[int, int]:
     return random.Random(f"{shape.__name__} {number}").choice(ends_of(shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [*RINGS, tree_of_hosts])
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.first(3)

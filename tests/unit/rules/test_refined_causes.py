@@ -58,6 +58,7 @@ def refined(
     return before, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "rule", "kind", "cause"),
     [
@@ -92,6 +93,7 @@ def test_what_does_not_explain_the_finding_changes_nothing(scenario: str, rule: 
     assert before == after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "said"), [(1.1, "accounts for 3 %"), (None, "was not measured")])
 def test_what_does_not_account_for_the_cost_is_shown_and_is_not_the_cause(factor: float | None, said: str) -> None:
     """Clocks lower by a tenth do not make a step four times as long."""
@@ -108,6 +110,7 @@ def test_odd_hardware_of_others_changes_nothing_and_accuses_nobody() -> None:
     assert roots(rank_awaited.RULE, case, {Hardware: others}) == [before]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "read", "factor", "meant"),
     [
@@ -130,6 +133,7 @@ def test_one_of_several_is_the_one_whose_gpu_accounts_for_it(
     assert ("GPUs of ranks" in found.evidence[-1].statement) is (len(meant) < len(several.ranks))
 
 
+@pytest.mark.slow
 def test_a_late_rank_that_computes() -> None:
     case = recorded("rank-late")
     (late,) = roots(rank_late.RULE, case)
@@ -143,6 +147,7 @@ def test_a_late_rank_that_computes() -> None:
     assert (before.cause, after.cause) == (Cause.COMPUTE_SLOW, Cause.GPU_THROTTLED)
 
 
+@pytest.mark.slow
 def test_a_rank_that_works_longer_than_its_equals_by_its_gpu(tmp_path: Path) -> None:
     job = replace(DENSE, parallel=Parallelism(pipeline=2, data=4), model=replace(DENSE.model, forward_ns=60 * MS))
     with case_of(simulate(job, [parse("gpu-throttled@rank6:250")], 3, iterations=14), tmp_path, timing=True) as case:

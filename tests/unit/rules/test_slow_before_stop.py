@@ -30,6 +30,7 @@ def faults_of(found: Verdict) -> list[tuple[tuple[int, ...], Anomaly]]:
     return [(suspect.ranks, suspect.anomaly) for suspect in found.suspects]
 
 
+@pytest.mark.slow
 def test_who_stopped_the_job_comes_first_and_who_was_slow_is_said_apart(tmp_path: Path) -> None:
     found = verdict(tmp_path, "host-hang@rank10", SLOW)
     assert found.outcome is Outcome.HANG
@@ -39,6 +40,7 @@ def test_who_stopped_the_job_comes_first_and_who_was_slow_is_said_apart(tmp_path
     assert any(5 in victims.ranks for victims in found.victims), "it waits for rank 10 like the others"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "timing", "named"),
     [

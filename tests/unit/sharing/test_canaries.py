@@ -203,6 +203,7 @@ def test_binary_formats_are_still_read(tmp_path: Path) -> None:
 EDGE = (b"x" * 79 + b"\n") * 13_200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [PRIVATE_KEY, f"password={PASSWORD}", f"--token {PASSWORD}"])
 @pytest.mark.first(1)
 def test_a_secret_at_the_edge_of_a_piece_of_a_log_is_found(tmp_path: Path, text: str) -> None:
@@ -210,6 +211,7 @@ def test_a_secret_at_the_edge_of_a_piece_of_a_log_is_found(tmp_path: Path, text:
     assert leaks(redacted(tmp_path, members)[0]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [f'"password": "{PASSWORD}"', f'"argv": ["--token", "{PASSWORD}"]'])
 @pytest.mark.first(1)
 def test_a_secret_at_the_edge_of_a_piece_of_a_document_is_found(tmp_path: Path, text: str) -> None:

@@ -23,6 +23,7 @@ def scrubbed(content: bytes, size: int = 1 << 16) -> bytes:
     return b"".join(redact_json(chunks, Scrub(HOSTS, Counter())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -37,6 +37,7 @@ def read(artefact: Artefact) -> bytes:
         return stream.read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.parent.name)
 @pytest.mark.first(1)
 def test_the_verdict_is_the_same_but_for_names(forensics: Command, tmp_path: Path, bundle: Path) -> None:

@@ -131,6 +131,7 @@ def test_the_preflight_never_keeps_a_job_from_starting(stand_in: dict[str, str])
         assert "missing collector doctor" in done.stderr or "not on PATH" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_preflight_that_hangs_is_ended(stand_in: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bin/forensics").write_text("#!/bin/sh\nexec sleep 600\n")
     environ = {**stand_in, "FORENSICS_PREFLIGHT_S": "1"}

@@ -99,6 +99,7 @@ def unpacked(path: str, content: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(content) if path.endswith(".zst") else content
 
 
+@pytest.mark.slow
 def test_sources_are_where_a_collection_has_them_with_its_lines(tmp_path: Path) -> None:
     case, options = lower("nic-down@rank2")
     lost = losses.drawn(case.job.parallel.world, np.random.default_rng(1), beside=("shim,nic",), missing="4")

@@ -69,6 +69,7 @@ def in_shim_logs(fault: str) -> tuple[Moved, Moved, dict[int, list[tuple[int, in
     return sent, got, sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_a_member_sends_to_another_the_other_gets_from_it(fault: str) -> None:
     sent, got, _ = in_shim_logs(fault)

@@ -305,6 +305,7 @@ def test_a_proxy_that_sleeps_begins_last_with_all_its_flows() -> None:
     assert all(own > 0.9e9 + usual for own, usual in firsts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("course", "granularity", "mechanism"), [("before", "nic", True), ("recovering", "group", False)])
 @pytest.mark.first(1)
 def test_what_was_over_before_any_slice_that_is_kept_cannot_be_stated(course: str, granularity: str, mechanism: bool) -> None:

@@ -31,6 +31,7 @@ def cost(stage: int, number: int, delay_ms: float) -> float:
     return float(found.ends.max() - plain.ends.max()) / MS
 
 
+@pytest.mark.slow
 def test_bubbles_absorb_delays_up_to_the_slack_of_their_position() -> None:
     """VenusTrace figure 13: at some positions a delay costs nothing until it is long, at others all of it at once."""
     slacks = []

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from forensics.fixtures.simulator.network import Network
 from forensics.fixtures.simulator.queue_pairs import connections
@@ -88,6 +89,7 @@ def test_a_send_has_a_receive_with_its_number() -> None:
     assert both and len(sends ^ receives) <= 4 * JOB.parallel.width
 
 
+@pytest.mark.slow
 def test_counters_follow_one_another_in_every_sample() -> None:
     for fault in ("none", "nic-down@rank2", "transmission-hang@rank3", "host-hang@rank1"):
         for found in logs(fault).values():

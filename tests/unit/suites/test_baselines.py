@@ -70,6 +70,7 @@ def test_a_cost_is_a_ratio_against_dumps_alone(monkeypatch: pytest.MonkeyPatch) 
     assert "kineto" not in found.partition("1,024")[2]
 
 
+@pytest.mark.slow
 def test_what_a_case_costs_is_measured_in_a_process_of_its_own() -> None:
     found = simulator_cost.cost(16, ("--only", "recorder", "--iterations", "2"))
     assert found.seconds > 0 and found.memory > 10 and found.size > 0.01

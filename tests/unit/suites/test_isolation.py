@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 SITTING = "import forensics.fixtures.suites.sitting, sys; print([name for name in sys.modules if 'simulator' in name])"
 
 
+@pytest.mark.slow
 def test_the_examinee_knows_no_simulator() -> None:
     done = subprocess.run([sys.executable, "-c", SITTING], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -59,5 +60,6 @@ def test_a_case_that_cannot_be_made_is_a_row_of_its_own(monkeypatch: pytest.Monk
     assert "no such job" in row.error
 
 
+@pytest.mark.slow
 def test_an_examinee_that_fails_says_why(tmp_path: Path) -> None:
     assert running.examine(tmp_path / "nothing.tar", ())["error"]

@@ -86,6 +86,7 @@ def test_rows_of_e7_are_routed_as_published() -> None:
         assert found.top1 == (name != "forward-device")
 
 
+@pytest.mark.slow
 def test_rows_of_e8_are_routed_and_a_late_host_that_nobody_waits_for_is_not() -> None:
     for number, cell in enumerate(sharding.CELLS[: len(sharding.SCENARIOS) + 1]):
         drawn, made = simulated(Case("sharding", 2, number))

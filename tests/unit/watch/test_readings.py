@@ -89,6 +89,7 @@ def test_a_bundle_that_cannot_be_written_does_not_end_the_watch(tmp_path: Path) 
     assert stated["event"] == "no_bundle" and not is_over
 
 
+@pytest.mark.slow
 def test_the_command_ends_cleanly_on_sigterm_and_without_a_job(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "forensics", "watch", "--into", str(tmp_path / "b"), "--job", "no such job"]
     done = subprocess.run([*command, "--interval", "0.1", "--wait", "0.1"], capture_output=True, text=True, check=False)
