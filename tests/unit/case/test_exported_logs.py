@@ -153,11 +153,11 @@ def test_lines_are_in_the_order_in_which_they_were_logged(form: str) -> None:
     assert all(line.endswith(logged) for line, logged in zip(lines, LINES, strict=True))
 
 
-@pytest.mark.parametrize("name", ["exc_info", "exc", "error.stack_trace"])
-def test_a_record_of_several_lines_keeps_its_traceback_and_its_rank(name: str) -> None:
+@pytest.mark.parametrize(("name", "rank"), [("exc_info", "rank"), ("exc", "rank"), ("error.stack_trace", "world_rank")])
+def test_a_record_of_several_lines_keeps_its_traceback_and_its_rank(name: str, rank: str) -> None:
     raised = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: x'
-    records: list[dict[str, object]] = [{"asctime": f"2026-11-26 03:12:0{n},5", "rank": n, "message": "step"} for n in range(3)]
-    records.append({"asctime": "2026-11-26 03:12:04,5", "rank": 1, "message": "failed", name: raised})
+    records: list[dict[str, object]] = [{"asctime": f"2026-11-26 03:12:0{n},5", rank: n, "message": "step"} for n in range(3)]
+    records.append({"asctime": "2026-11-26 03:12:04,5", rank: 1, "message": "failed", name: raised})
     text = lines_of_export(json_lines(records).encode())
     assert text is not None
     assert text.decode().splitlines()[3:] == [
