@@ -53,6 +53,8 @@ _OF_RAS = re.compile(
     rb"NCCL version \S+ compiled|CUDA runtime version|Job summary$|Communicators\.\.\.|Group |\(total\)|Errors$|Warnings$"
     rb"|=+$|[ #]|$|DEAD$|INCOMPLETE$|TIMEOUT$|OK$"
 )
+# Ends of lines of Windows, and colours.
+_DECORATION = re.compile(rb"\r(?=\n)|\x1b\[[\d;]{0,16}m")
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
@@ -118,9 +120,10 @@ def _content(artefact: Artefact) -> bytes:
 
 
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
-    if b"\0" in content or not _may_have_parts(content):
+    plain = _DECORATION.sub(b"", content)
+    if b"\0" in content or not _may_have_parts(plain):
         return
-    whole = choose(content[:SNIFF_BYTES], artefact.path)
+    whole, content = choose(content[:SNIFF_BYTES], artefact.path), plain
     own = whole.name if whole else None
     if own not in (None, _LOG, *_PARTS):
         return
@@ -135,7 +138,7 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
             yield _part(artefact, around, 0)
     if _SUMMARY in content and (around := _around_ras(lines)).strip():
         found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
-        if own == _RAS and found is not None and found.name == _LOG:
+        if own in (None, _RAS) and found is not None and found.name == _LOG:
             wanted = _PARTS
             yield _part(artefact, around, 0)
     commands = [number for number, line in enumerate(lines) if _begins(line)]

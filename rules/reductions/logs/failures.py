@@ -31,7 +31,7 @@ _OF_ANOTHER = re.compile(
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
     # torch_npu names the call that failed, as `AclrtSynchronizeStreamWithTimeout`, whatever its error was.
     r"(?<!StreamWith)[Tt]imed? ?out|collective operation|monitoredBarrier|[Mm]ismatch between collectives|"
-    r"Horovod has been shut down|"
+    r"Horovod (?:has been shut down|detected that one or more processes exited)|"
     r"store based barrier|TCPStore|[Ss]ocket|UNAVAILABLE|[Aa]borted due to|SIGTERM|cancelled|EOFError"
 )
 _GPU = re.compile(r"uncorrectable (?:ECC|NVLink)|ECC error|fallen off the bus|unrecoverable|GPU is lost|hardware stack")

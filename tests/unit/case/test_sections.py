@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,26 @@ def test_a_report_below_a_command_is_read_in_its_place(prompt: str, tmp_path: Pa
 RAISED = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "t.py", line 9, in <module>\n[rank1]: ValueError: bad\n'
 
 
-@pytest.mark.parametrize(("above", "below"), [("", LOG + RAISED), (LOG + RAISED, ""), (LOG, RAISED)])
-def test_the_log_around_a_report_without_a_command(above: str, below: str, tmp_path: Path) -> None:
-    with case_of(above + RAS + below, tmp_path) as case:
+def _coloured(text: str) -> str:
+    return "".join(f"\x1b[36m{line}\x1b[0m\n" if line else "\n" for line in text.splitlines())
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    ("above", "below", "written"),
+    [
+        ("", LOG + RAISED, str),
+        ("", LOG + RAISED, lambda text: text.replace("\n", "\r\n")),
+        ("", LOG + RAISED, _coloured),
+        (LOG + RAISED, "", str),
+        (LOG, RAISED, str),
+    ],
+)
+def test_the_log_around_a_report_without_a_command(
+    above: str, below: str, written: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Ends of lines of Windows and colours change nothing."""
+    with case_of(written(above + RAS + below), tmp_path) as case:
         assert kinds(case) == ["nccl_ras", "training_log"]
         raised = case.execute("SELECT locator FROM log_events WHERE kind = 'exception'").fetchall()
     assert raised == [((above + RAS + below).splitlines().index("[rank1]: ValueError: bad") + 1,)]

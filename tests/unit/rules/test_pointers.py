@@ -496,6 +496,7 @@ LAUNCHED = "[2026-11-29 08:26:52,470] [ERROR] [launch.py:259:sigkill_handler] ['
         (RAISED.format(NO_LIBRARY) * 2, "which stands there again: no line"),
         (RAISED.format(NO_LIBRARY) + RAISED.format("ValueError: no such option"), None),
         (RAISED.format("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:43243"), None),
+        (RAISED.format("RuntimeError: Horovod detected that one or more processes exited with non-zero status"), None),
     ],
 )
 def test_the_only_error_of_a_log_that_no_rank_is_known_of(text: str, said: str | None, tmp_path: Path) -> None:
