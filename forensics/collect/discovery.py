@@ -91,7 +91,7 @@ def own_tree(scan: Scan, own_pid: int, began_ticks: int = 0) -> frozenset[int]:
     A trainer that started the collector, and ranks that a test has started beside it, are not left out.
     """
     stats = scan.stats
-    above = (pid for pid in ancestors(stats, own_pid) if not scan.processes[pid].maps_torch)
+    above = (pid for pid in ancestors(stats, own_pid) if not scan.processes[pid].maps_framework)
     below = (pid for pid in descendants(stats, own_pid) if stats[pid].start_ticks >= began_ticks)
     return frozenset({own_pid, *below, *above})
 
@@ -118,7 +118,7 @@ def _candidates(scan: Scan, stats: Mapping[int, Stat], claims: Mapping[int, Clai
             continue
         same = [pid, *(below for below in descendants(stats, pid) if claims.get(below) == made)]
         processes = [scan.processes[each] for each in same]
-        trainer = next((one for one in processes if one.maps_torch), None)
+        trainer = next((one for one in processes if one.maps_framework), None)
         trainer = trainer or next((one for one in processes if one.is_python), processes[0])
         yield Candidate(trainer, scan.processes[pid], made)
 
@@ -191,7 +191,7 @@ def _is_orphan(stats: Mapping[int, Stat], candidate: Candidate, group: Sequence[
 
 def _preference(candidate: Candidate) -> tuple[int, bool, int, int]:
     stat = candidate.trainer.stat
-    return candidate.claim.rank, not candidate.trainer.maps_torch, stat.start_ticks, stat.pid
+    return candidate.claim.rank, not candidate.trainer.maps_framework, stat.start_ticks, stat.pid
 
 
 def _weight(group: Sequence[Candidate]) -> tuple[int, int]:
@@ -206,7 +206,7 @@ def _describe(job: JobId, group: Sequence[Candidate]) -> str:
 def _collision(rank: int, rivals: Sequence[Candidate]) -> Iterable[str]:
     if len(rivals) > 1:
         pids = ", ".join(str(one.trainer.pid) for one in rivals[1:])
-        why = "maps libtorch and started first" if rivals[0].trainer.maps_torch else "started first"
+        why = "maps libtorch or jaxlib and started first" if rivals[0].trainer.maps_framework else "started first"
         yield f"rank {rank} is claimed by several processes: took pid {rivals[0].trainer.pid} ({why}), left out {pids}"
 
 

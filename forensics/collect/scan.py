@@ -21,13 +21,15 @@ STALL_S = 1.0
 _STARVED_S = 30.0
 """The children have the lowest priority: on a busy host they wait for a CPU, which says nothing of the process they look at."""
 _MAX_STUCK = 10
+_OF_FRAMEWORKS = ("/libtorch", "/jaxlib/")
+"""What a process that trains has mapped: libraries of PyTorch, or of JAX (`jaxlib/libjax_common.so`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """What one look at a process gave. `environ` is None when it could not be read; `error` then says why.
 
-    `maps_torch` is None where it was not looked at. Only processes that may be ranks carry their environment.
+    `maps_framework` is None where it was not looked at. Only processes that may be ranks carry their environment.
     """
 
     stat: Stat
@@ -36,7 +38,7 @@ class Process:
     exe: str | None = None
     environ: Mapping[str, str] | None = None
     error: str | None = None
-    maps_torch: bool | None = None
+    maps_framework: bool | None = None
     net_ns: str | None = None
 
     @property
@@ -165,9 +167,9 @@ def _finish_row(procfs: ProcFs, pid: int, row: dict[str, Any], maps_of_python: b
         row["net_ns"] = None
     if claims or maps_of_python:
         try:
-            row["maps_torch"] = any("/libtorch" in path for path in procfs.mapped_files(pid))
+            row["maps_framework"] = any(name in path for path in procfs.mapped_files(pid) for name in _OF_FRAMEWORKS)
         except OSError:
-            row["maps_torch"] = None
+            row["maps_framework"] = None
 
 
 def _process(stats: Mapping[int, Stat], row: Mapping[str, Any]) -> Process:
@@ -178,6 +180,6 @@ def _process(stats: Mapping[int, Stat], row: Mapping[str, Any]) -> Process:
         exe=row.get("exe"),
         environ=row.get("environ"),
         error=row["error"],
-        maps_torch=row.get("maps_torch"),
+        maps_framework=row.get("maps_framework"),
         net_ns=row.get("net_ns"),
     )

@@ -1,6 +1,6 @@
 """Ranks of jobs that set RANK after exec, such as those of torch.multiprocessing.spawn: nothing in their environment tells.
 
-A rank is then a Python process that maps libtorch and holds TCP sockets of its own: the store and the transports of
+A rank is then a Python process that maps libtorch or jaxlib and holds TCP sockets of its own: the store and the transports of
 torch.distributed use TCP, a DataLoader worker at most inherits its parent's. Ranks of one parent are numbered in the order
 they were started, which is how spawn numbers them. This is a guess and is reported as one.
 """
@@ -24,7 +24,7 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int], started: C
     Families that started one of the processes `started` go before the others.
     """
     above = {pid for one in started for pid in ancestors(scan.stats, one)}
-    torch = [one for pid, one in scan.processes.items() if one.maps_torch and pid not in excluded]
+    torch = [one for pid, one in scan.processes.items() if one.maps_framework and pid not in excluded]
     networked = [one for one in torch if _has_own_tcp(procfs, one)]
     below = {pid for one in networked for pid in ancestors(scan.stats, one.pid)}
     families: dict[int, list[Process]] = {}
@@ -40,7 +40,7 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int], started: C
     warnings = [
         "no process shows a rank in its environment (jobs started by torch.multiprocessing.spawn do not): guessed ranks "
         f"{format_ranks(one.rank for one in found)} from the start order of the {len(found)} processes of parent {parent} "
-        f"that map libtorch and hold their own TCP connections (pids {pids})"
+        f"that map libtorch or jaxlib and hold their own TCP connections (pids {pids})"
     ]
     if others:
         warnings.append(f"left out processes that look like ranks too: pids {', '.join(map(str, others))}; use --pid to choose")
@@ -48,9 +48,9 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int], started: C
 
 
 def only_inherited(found: Discovery) -> bool:
-    """Whether all that show a rank may only have inherited it: none of them maps libtorch, and no elastic launcher made it."""
+    """Whether all may only have inherited the rank they show: none maps libtorch or jaxlib, and no elastic launcher made it."""
     launched = any(key == "TORCHELASTIC_RUN_ID" for key, _ in (found.job.values if found.job else ()))
-    return bool(found.ranks) and not launched and not any(one.process.maps_torch for one in found.ranks)
+    return bool(found.ranks) and not launched and not any(one.process.maps_framework for one in found.ranks)
 
 
 def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
@@ -77,8 +77,8 @@ def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
     children = ", ".join(str(one.process.pid) for one in found.ranks)
     said = (
         f"pid {children} only inherited the number of the rank that started it: took ranks "
-        f"{format_ranks(one.rank for one in ranks)}, processes that map libtorch and hold their own TCP connections (pids "
-        f"{', '.join(str(one.process.pid) for one in ranks)})"
+        f"{format_ranks(one.rank for one in ranks)}, processes that map libtorch or jaxlib and hold their own TCP connections "
+        f"(pids {', '.join(str(one.process.pid) for one in ranks)})"
     )
     return Discovery(tuple(ranks), found.job, found.world_size, {}, (said,), found.jobs_seen)
 

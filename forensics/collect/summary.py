@@ -103,7 +103,7 @@ def explain_no_ranks(scan: Scan, found: Discovery, job: str | None) -> str:
         return f"no job on this host is {job!r}; it runs {'; '.join(found.jobs_seen)}"
     lines = [
         f"no ranks found on this host: searched the environment of {len(scan.processes)} processes for RANK, SLURM_PROCID, "
-        "OMPI_COMM_WORLD_RANK, PMI_RANK and LOCAL_RANK, then for Python processes that use libtorch and TCP"
+        "OMPI_COMM_WORLD_RANK, PMI_RANK and LOCAL_RANK, then for Python processes that use libtorch or jaxlib and TCP"
     ]
     if scan.unreadable:
         lines.append(f"{len(scan.unreadable)} processes could not be read ({_who()}): run as root, or as the user of the job")

@@ -28,7 +28,7 @@ class FakeProc:
         ppid: int = 1,
         *,
         environ: Mapping[str, str | int] | None = None,
-        torch: bool = False,
+        torch: bool | str = False,
         exe: str | None = PYTHON,
         comm: str = "python",
         state: str = "S",
@@ -49,7 +49,9 @@ class FakeProc:
             b"" if dead else b"".join(b"%s=%s\0" % (k.encode(), str(v).encode()) for k, v in (environ or {}).items()),
         )
         self._file(folder / "cmdline", b"" if dead else "\0".join(cmdline).encode() + b"\0")
-        self._file(folder / "maps", f"7f00-7f01 r-xp 0 08:01 5    {TORCH}\n".encode() if torch else b"")
+        self._file(
+            folder / "maps", f"7f00-7f01 r-xp 0 08:01 5    {TORCH if torch is True else torch}\n".encode() if torch else b""
+        )
         self._file(folder / "cgroup", b"0::/job\n")
         if exe and not dead:
             (folder / "exe").symlink_to(exe)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from forensics.collect.discovery import Discovery, discover, own_tree
 from forensics.collect.spawned import given_ranks, guess_ranks, only_inherited, parents_of
 from tests.unit.collect.fake_proc import FakeProc
@@ -103,7 +105,7 @@ def test_two_processes_of_one_job_that_claim_one_rank_are_stated(proc: FakeProc)
     discovery = found(proc)
     assert pids(discovery) == {0: 100, 1: 101}
     assert discovery.warnings == (
-        "rank 1 is claimed by several processes: took pid 101 (maps libtorch and started first), left out 150",
+        "rank 1 is claimed by several processes: took pid 101 (maps libtorch or jaxlib and started first), left out 150",
     )
 
 
@@ -180,11 +182,12 @@ def test_a_launcher_that_counts_no_ranks_is_no_rank(proc: FakeProc) -> None:
     assert pids(found(proc)) == {0: 100, 1: 101}
 
 
-def test_spawned_ranks_are_guessed_from_the_order_of_their_start(proc: FakeProc) -> None:
+@pytest.mark.parametrize("library", ["/site-packages/torch/lib/libtorch_cpu.so", "/site-packages/jaxlib/libjax_common.so"])
+def test_spawned_ranks_are_guessed_from_the_order_of_their_start(library: str, proc: FakeProc) -> None:
     proc.add(90, 1, torch=True, fds={0: "/dev/null"})
     proc.network(90)
     for index, pid in enumerate((103, 101, 102)):
-        proc.add(pid, 90, torch=True, start=100 + index, fds={3: f"socket:[{pid}]"})
+        proc.add(pid, 90, torch=library, start=100 + index, fds={3: f"socket:[{pid}]"})
         proc.network(pid, tcp=(101, 102, 103))
     proc.add(200, 101, torch=True, start=500, fds={3: "socket:[101]"})
     proc.network(200, tcp=(101, 102, 103))

@@ -67,8 +67,8 @@ def test_torch_is_looked_for_only_where_it_matters(proc: FakeProc) -> None:
     proc.add(100, environ={"RANK": 0}, torch=True)
     proc.add(101, torch=True)
     plain = scan(proc.procfs).processes
-    assert (plain[100].maps_torch, plain[101].maps_torch) == (True, None)
-    assert scan(proc.procfs, maps_of_python=True).processes[101].maps_torch is True
+    assert (plain[100].maps_framework, plain[101].maps_framework) == (True, None)
+    assert scan(proc.procfs, maps_of_python=True).processes[101].maps_framework is True
 
 
 def test_kernel_threads_are_not_processes(proc: FakeProc) -> None:
