@@ -24,7 +24,7 @@ What no figure on this page or any other one speaks of:
   of four larger jobs were published by others
 - an InfiniBand or RoCE NIC, a real switch, NVLink: the verbs shim ran on a stand-in, NIC captures come from the simulator alone
 - a hang of more than 8 real ranks, or of several real hosts: larger jobs are simulated, or logs
-- an AArch64, ROCm or Ascend machine
+- an AArch64, ROCm or Ascend machine, a TPU; JAX was run on CPUs alone
 - a hang in production that somebody recorded with `forensics collect`, and whose cause was then confirmed
 - real jobs that are slow because of hardware: those of the tests sleep, compute more, or share cores"""
 _NOTES = """\
@@ -58,8 +58,10 @@ _LIMITS = """\
   that a sound job does once included; slow ones have a rank to begin with, and nobody is named.
 - **A slow rank whose own lateness is not seen** (PCIe): the rank that waited for it, and so came late to another group, may be
   named beside it.
-- **A job that saves for longer than the logs of the collector reach back**: a network that is slow for all, and a proxy that
-  holds up few messages of a pipeline, are silent; recorders show both, and no rule reads them for it.
+- **A proxy that holds up messages now and then** is a `suspect` by recorders; a flapping link leaves the same.
+- **A wait for a device without a frame** (`loss.item()` of a GPU that is asked again and again) looks like work in stacks: the
+  rank that is elsewhere is one to begin with. Where `synchronize`, `tolist` or JAX wait, it is named.
+- **A device that is late to the first collective of a step** may be slow in forward or in backward: its stage is unknown.
 - **A network of which a job never asks two thirds** looks slow to the collector's logs: a `suspect`, and no rank.
 - **A size that gloo refuses**: who aborts may be the innocent receiver, so it is a place to begin and nobody is named.
 - **Pipelines over gloo**: the microbatch of a hang is not known; a slow rank is named by traces, without them it is one of its
@@ -74,7 +76,7 @@ _LIMITS = """\
 - **Collectives between hosts**: three proxies that only send are taken for a dead link, both of whose ends are named. Where the
   rank at fault left no log, 19 of 35 are named as a side without a cause, and for 16 nobody is.
 - **Tables of devices** (nvidia-smi, counters) tell no ranks; the next steps point to the device instead.
-- **Results of nccl-tests**, chats and BMC event logs are refused as no evidence.
+- **Chats and BMC event logs** are refused as no evidence.
 - **A GPU by its number on a host alone**, or a preempted pod of which nothing shows the ranks, is pointed at, not named."""
 _COUNT = re.compile(r"\d+")
 _PARTS = re.compile(r"\| field form \| (\d+) \| (\d+) \| \d+ \| \d+ \| (\d+) \|")
