@@ -40,7 +40,7 @@ fuzz: $(VENV)/.dev  ## hostile input to the native readers, a minute (SECONDS=, 
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 test-live: $(VENV)/.live  ## all variants; tests that hang or slow real torch jobs on purpose
-	FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "slow and not alone"
+	FORENSICS_KILLS=50 $(BIN)/pytest -q -n $(WORKERS) -m "slow and not deep and not alone"
 	$(BIN)/pytest -q -m "slow and alone"
 	FORENSICS_EXAMPLES=12 $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not deep" $(DRAWN)
 	$(BIN)/pytest -q -n $(WORKERS) tests/live -m "not deep and not alone"
