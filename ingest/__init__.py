@@ -24,10 +24,15 @@ def discover() -> tuple[Ingester, ...]:
 _COLOURS = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
+def without_colours(content: bytes) -> bytes:
+    """A text as it was before a terminal coloured it; what is not text stays as it is."""
+    return _COLOURS.sub(b"", content) if b"\x1b[" in content and b"\0" not in content else content
+
+
 def choose(head: bytes, path: str) -> Ingester | None:
     """The ingester that is surest of the first `SNIFF_BYTES`; the first by name among equals, None when nobody knows them."""
     # What was copied from a terminal with its colours is the text all the same: readers of lines drop them too.
-    head = _COLOURS.sub(b"", head) if b"\x1b[" in head and b"\0" not in head else head
+    head = without_colours(head)
     best, found = 0, None
     for ingester in _surest_first():
         if ingester.most < best:

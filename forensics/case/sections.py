@@ -27,7 +27,7 @@ from forensics.case.plain_text import (
     unwrapped,
     without_mentions,
 )
-from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import is_command
 
 MOST_BYTES = 1 << 20
@@ -53,8 +53,6 @@ _OF_RAS = re.compile(
     rb"NCCL version \S+ compiled|CUDA runtime version|Job summary$|Communicators\.\.\.|Group |\(total\)|Errors$|Warnings$"
     rb"|=+$|[ #]|$|DEAD$|INCOMPLETE$|TIMEOUT$|OK$"
 )
-# Ends of lines of Windows, and colours.
-_DECORATION = re.compile(rb"\r(?=\n)|\x1b\[[\d;]{0,16}m")
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
@@ -120,7 +118,7 @@ def _content(artefact: Artefact) -> bytes:
 
 
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
-    plain = _DECORATION.sub(b"", content)
+    plain = without_colours(content).replace(b"\r\n", b"\n")
     if b"\0" in content or not _may_have_parts(plain):
         return
     whole, content = choose(content[:SNIFF_BYTES], artefact.path), plain

@@ -24,8 +24,8 @@ def guess_ranks(procfs: ProcFs, scan: Scan, excluded: frozenset[int], started: C
     Families that started one of the processes `started` go before the others.
     """
     above = {pid for one in started for pid in ancestors(scan.stats, one)}
-    torch = [one for pid, one in scan.processes.items() if one.maps_framework and pid not in excluded]
-    networked = [one for one in torch if _has_own_tcp(procfs, one)]
+    trainers = [one for pid, one in scan.processes.items() if one.maps_framework and pid not in excluded]
+    networked = [one for one in trainers if _has_own_tcp(procfs, one)]
     below = {pid for one in networked for pid in ancestors(scan.stats, one.pid)}
     families: dict[int, list[Process]] = {}
     for process in networked:

@@ -143,9 +143,7 @@ def arrivals(connection: DuckDBPyConnection) -> Iterator[Series]:
     sizes = dict(rows_of(connection, "members", _SIZES))
     for calls, wanted, on_own_clocks in _SOURCES:
         kinds = rows_of(connection, "operations", wanted)
-        known = [
-            (label, f"{kind} {_form(kind, shapes or '')}", kind, shapes) for label, kind, shapes in kinds if label in sizes
-        ]
+        known = [(label, _form(kind, shapes or ""), kind, shapes) for label, kind, shapes in kinds if label in sizes]
         if known:
             yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, on_own_clocks)
 

@@ -202,9 +202,9 @@ def _shared(gpu: Gpu, fleet: _Fleet, name: str, own: frozenset[int]) -> Iterator
         said = f"{said}; {alike} of {fleet.others} peers have a guest"
         beside = [other.source for other in fleet.gpus if other.host == gpu.host]
         # Some guests here and there are how the machines are used; others of them are no slower for it.
-        tells = not alike or 2 * len(fleet.shared.intersection(beside)) >= len(beside)
+        counts = not alike or 2 * len(fleet.shared.intersection(beside)) >= len(beside)
         # Processes take turns on a GPU: each guest that always has work takes as much as the rank.
-        yield Sign(Oddity.SHARED, said, gpu.source, 1.0 + len(others) if tells else None)
+        yield Sign(Oddity.SHARED, said, gpu.source, 1.0 + len(others) if counts else None)
 
 
 def _foreign(gpu: Gpu, own: Collection[int]) -> dict[int, tuple[str, int]]:

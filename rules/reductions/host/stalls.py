@@ -18,6 +18,7 @@ from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
+from forensics.rules.reductions.waits.device_waits import DeviceWaits
 from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
@@ -54,16 +55,18 @@ Stalls = NewType("Stalls", tuple[Stall, ...])
 
 @reduction
 def stalls(
-    graph: WaitGraph, roster: Roster, stacks: StacksByRank, messages: MessageWaits, shim: ShimLogs, calls: Calls
-) -> Stalls:
-    """Find the free roots whose process lives and runs and waits for nobody's message, in rank order.
+    graph: WaitGraph, roster: Roster, stacks: StacksByRank, messages: MessageWaits, devices: DeviceWaits, shim: ShimLogs,
+    calls: Calls,
+) -> Stalls:  # fmt: skip
+    """Find the free roots whose process lives and runs and waits neither for a message nor for its device, in rank order.
 
     Of one without a stack that is not known while its record shows no more than that of a rank which waits.
     """
     facts = [roster.rank(root.ranks[0]) for root in graph.free_roots]
     ended = {rank for rank, log in shim.items() if log.ended} if calls.from_shim else set()
     gone = {f.rank for f in facts if f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended}
-    alive = [f.rank for f in facts if f.rank not in gone and f.rank not in messages]
+    left_out = gone | messages | devices
+    alive = [f.rank for f in facts if f.rank not in left_out]
     return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive if not stands_with_waiters(roster, graph, rank)))
 
 

@@ -11,14 +11,13 @@ from forensics.rules.reductions.logs.log_evidence import Logged, heard_in_logs
 from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.ranks.roster import CaseRoster, RankFacts, Roster, read_roster
 from forensics.rules.reductions.ranks.shim_logs import LEAST_HEARTBEAT_GAP_NS, ShimLogs, heartbeat_gaps
-from forensics.rules.reductions.stacks.samples import StacksByRank
+from forensics.rules.reductions.stacks.samples import StacksByRank, working_threads
 
 
 @reduction
 def case_roster(calls: Calls, shim: ShimLogs, stacks: StacksByRank) -> CaseRoster:
     """Note which processes showed no life any more when their log was taken, and whose calls are not all known."""
-    working = {rank: thread for rank, found in stacks.items() if (thread := found.working_thread)}
-    known = read_roster(calls.connection, working)
+    known = read_roster(calls.connection, working_threads(stacks))
     gaps = {rank: gap for rank, gap in heartbeat_gaps(shim.values()).items() if gap >= LEAST_HEARTBEAT_GAP_NS}
     ranks = {
         rank: replace(

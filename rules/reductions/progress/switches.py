@@ -20,7 +20,7 @@ from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.main_threads import of_main_threads
 from forensics.rules.reductions.ranks.on_cpu import NS_PER_TICK
-from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank, working_threads
 from forensics.rules.reductions.waits.messages import MessageWaits
 
 
@@ -94,11 +94,10 @@ def wait_paces(connection: DuckDBPyConnection, stacks: StacksByRank, messages: M
     `moving` means that the rank's waits end: it proves nothing for ranks it does not communicate with. `still` covers the time
     between the samples and no more: a sound job in a longer pause is still, too.
     """
-    # Whoever waits for a device asks it again and again, or sleeps in its driver: how often says nothing of the job.
-    at_device = {rank for rank, found in stacks.items() if found.at_device}
-    waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages - at_device
+    # Not those of devices: whoever waits for one asks it again and again, or sleeps in its driver, whatever the job does.
+    waiting = {rank for rank, found in stacks.items() if waits_for_others(found)} | messages
     samples: dict[int, list[_Sample]] = defaultdict(list)
-    main = of_main_threads({rank: thread for rank, found in stacks.items() if (thread := found.working_thread)})
+    main = of_main_threads(working_threads(stacks))
     for rank, *sample in rows_of(connection, "processes", _SAMPLES.format(thread=main)):
         if rank in waiting:
             samples[rank].append(_Sample(*sample))

@@ -153,6 +153,11 @@ StacksByRank = NewType("StacksByRank", Mapping[int, Stacks])
 """Stack samples of each rank that has any."""
 
 
+def working_threads(stacks: StacksByRank) -> dict[int, int]:
+    """The threads that run the job, by rank, where that is not the first one of the process."""
+    return {rank: thread for rank, found in stacks.items() if (thread := found.working_thread)}
+
+
 def activity_of(stacks: StacksByRank, rank: int) -> Activity | None:
     """Newest activity of a rank's main thread."""
     found = stacks.get(rank)

@@ -12,8 +12,6 @@ from forensics.model import StageName, WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.call_paths import application_frame
 
-_AT_WORK_OR_ENDING = frozenset({WaitKind.COLLECTIVE, WaitKind.POINT_TO_POINT, WaitKind.STORE, WaitKind.EXITING})
-
 
 def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Activity]]) -> int | None:
     """The only thread with the job's own code in every sample, where the main one runs a single library in all of them.
@@ -35,7 +33,7 @@ def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Acti
 
 def _serves(activity: Activity) -> bool:
     """Whether a thread is in one library and in Python's own code alone, and in no stage of training."""
-    if activity.stage is not StageName.UNKNOWN or activity.wait in _AT_WORK_OR_ENDING or activity.below_autograd:
+    if activity.stage is not StageName.UNKNOWN or activity.waits_for_others or activity.wait is WaitKind.EXITING:
         return False
     packages = {entry.module.partition("/")[0] for entry in activity.python_path if entry.origin == "library"}
     return len(packages) == 1 and "torch" not in packages and application_frame(activity.path) is None

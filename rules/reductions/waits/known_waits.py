@@ -16,6 +16,7 @@ from forensics.rules.reductions.stacks.remote_calls import AnswerWaits
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions
+from forensics.rules.reductions.waits.device_waits import DeviceWaits
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, wait_graph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
@@ -32,6 +33,7 @@ def known_waits(
     roster: Roster,
     samples: StacksByRank,
     messages: MessageWaits,
+    devices: DeviceWaits,
     answers: AnswerWaits,
     locks: FileLocks,
 ) -> WaitGraph:
@@ -45,7 +47,7 @@ def known_waits(
     guessed = {group.label: group.members for group in groups if group.confidence == "assumed"}
     recorded = not_whole(joined_by_stack((*collective, *between_two), roster, samples), guessed, samples)
     for_locks = [unrecorded_wait(dict.fromkeys(waiting), (owner,)) for owner, waiting in sorted(locks.items())]
-    found = (*recorded, *for_locks, *waits_by_stack(recorded, roster, samples, gone, messages, answers))
+    found = (*recorded, *for_locks, *waits_by_stack(recorded, roster, samples, gone, messages | devices, answers))
     reports = reported_waits(placed.reported, roster, samples)
     return wait_graph(explained_waits(found) if calls.logged else found, *reports)
 

@@ -1,4 +1,4 @@
-"""Ranks that may wait for others where no frame tells of it: `wait()` of `isend` and `irecv` leaves none below the job's code.
+"""Ranks that may wait for a message that no frame tells of: `wait()` of `isend` and `irecv` leaves none below the job's code.
 
 A thread that waits in `with lock:` looks the same. What else the job shows decides: whether it exchanges messages at all,
 and whether another thread of the process may hold a lock.
@@ -7,7 +7,7 @@ and whether another thread of the process may hold a lock.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NewType
 
 from forensics.frame_form import PlainFrame
@@ -23,38 +23,20 @@ _FILES = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
 
 
 MessageWaits = NewType("MessageWaits", frozenset[int])
-"""Ranks that may wait for others, though no frame of communication shows it."""
+"""Ranks that may wait for a message."""
 
 
 @reduction
 def message_waits(roster: Roster, stacks: StacksByRank) -> MessageWaits:
-    """Ranks that may wait for a message, or for a device that may be in a collective."""
-    messages = _for_messages(roster, stacks)
-    return MessageWaits(frozenset(messages | _for_devices(roster, stacks, messages)))
-
-
-def _for_devices(roster: Roster, stacks: StacksByRank, messages: Collection[int]) -> set[int]:
-    """Ranks that every sample found waiting for their device, where there are several or a rank is in none of all waits.
-
-    Who launches the kernels of a collective waits for them in the next call that needs a result. Where a single rank waits for
-    its device, and all others wait in communication, it is that device which may be at fault.
-    """
-    at_device = {rank for rank, found in stacks.items() if found.at_device and not roster.rank(rank).stopped}
-    others = [found for rank, found in stacks.items() if rank not in at_device and rank not in messages]
-    elsewhere = any(not (found.waits_now or found.below_autograd) for found in others)
-    return at_device if elsewhere or len(at_device) >= LEAST_SLEEPERS else set()
-
-
-def _for_messages(roster: Roster, stacks: StacksByRank) -> set[int]:
     """Ranks asleep right below the job's own code in a job that exchanges messages, none of whose threads may hold a lock."""
     if most := _most_at_one_line(roster, stacks):
-        return most
+        return MessageWaits(frozenset(most))
     unframed = {rank: found for rank, found in stacks.items() if found.unframed and not _in_a_lock(roster.rank(rank), found)}
     together = _at_one_line(roster, unframed)
     asleep = {rank for rank in unframed if _sleeps(roster.rank(rank)) or rank in together}
     if not asleep or not (len(asleep) >= LEAST_SLEEPERS or _exchanges(roster, stacks)):
-        return set()
-    return {rank for rank in asleep if rank in together or not _lock_holders(stacks[rank])}
+        return MessageWaits(frozenset())
+    return MessageWaits(frozenset(rank for rank in asleep if rank in together or not _lock_holders(stacks[rank])))
 
 
 def _sleeps(facts: RankFacts) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from forensics.case.database import Connection, insert_rows, new_case
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.layout import Layout
+from tests.recordings.grouped_calls import insert_groups
 
 
 class Call(NamedTuple):
@@ -34,15 +35,7 @@ def case(
 ) -> Connection:
     """A case of one dump a rank, whose first record has the number `first`; `names` are descriptions of groups."""
     connection = new_case()
-    described = names or {}
-    rows = [
-        (label, 0, label, described.get(label, ""), backend, len(ranks), "reported", "read") for label, ranks in groups.items()
-    ]
-    insert_rows(
-        connection, "communicators", "communicator generation pg_name description backend size method confidence", [*rows]
-    )
-    members = [(label, place, rank) for label, ranks in groups.items() for place, rank in enumerate(ranks)]
-    insert_rows(connection, "members", "communicator position rank", [*members])
+    insert_groups(connection, groups, backend, names)
     world = len({rank for ranks in groups.values() for rank in ranks})
     insert_rows(connection, "job_config", "key value", [("world_size", str(world))])
     insert_rows(connection, "operations", _COLUMNS, [*_rows(program, backend, first)])

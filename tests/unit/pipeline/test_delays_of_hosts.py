@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from forensics.case.database import Connection, insert_rows, new_case
+from forensics.case.database import Connection
 from forensics.model import Assessment, Cause, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from tests.recordings.grouped_calls import case_of_dumps
 
 MS = 1_000_000
 RANKS, CALLS, STEPS, LATE = 4, 6, 20, 2
@@ -28,19 +29,7 @@ _COLUMNS = (
 
 def case(course: Course, kind: str = "all_reduce") -> Connection:
     """Dumps of ranks that reduce gradients of several sizes in each step, ahead of their devices; or exchange something."""
-    connection = new_case()
-    insert_rows(
-        connection,
-        "communicators",
-        "communicator generation pg_name description backend size method confidence",
-        [("all", 0, "all", "", "nccl", RANKS, "reported", "read")],
-    )
-    files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(RANKS)]
-    insert_rows(connection, "sources", "source_id path kind status rows", [*files])
-    insert_rows(connection, "members", "communicator position rank", [("all", rank, rank) for rank in range(RANKS)])
-    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(RANKS)])
-    insert_rows(connection, "operations", _COLUMNS, [*_rows(course, kind)])
-    return connection
+    return case_of_dumps({"all": tuple(range(RANKS))}, _COLUMNS, _rows(course, kind))
 
 
 def _rows(course: Course, kind: str) -> Iterator[tuple[object, ...]]:

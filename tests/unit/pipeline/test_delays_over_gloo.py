@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from forensics.case.database import Connection, insert_rows, new_case
+from forensics.case.database import Connection
 from forensics.model import Confidence, Verdict
 from forensics.rules.diagnosis import diagnose
+from tests.recordings.grouped_calls import case_of_dumps
 
 MS = 1_000_000
 GROUPS = {"all": (0, 1, 2, 3), "first": (0, 1), "second": (2, 3)}
@@ -21,18 +22,7 @@ def case(late: dict[int, int], ms: int, without: int | None = None, cut: int | N
 
     Rank `without` left no record, and that of rank `cut` ends amid the last step, or one that is so many `earlier`.
     """
-    connection = new_case()
-    files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(4)]
-    insert_rows(connection, "sources", "source_id path kind status rows", [*files])
-    rows = [(name, 0, name, "", "gloo", len(ranks), "reported", "read") for name, ranks in GROUPS.items()]
-    insert_rows(
-        connection, "communicators", "communicator generation pg_name description backend size method confidence", [*rows]
-    )
-    members = [(name, place, rank) for name, ranks in GROUPS.items() for place, rank in enumerate(ranks)]
-    insert_rows(connection, "members", "communicator position rank", [*members])
-    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, "host") for rank in range(4)])
-    insert_rows(connection, "operations", _COLUMNS, [*_rows(late, ms, without, cut, earlier)])
-    return connection
+    return case_of_dumps(GROUPS, _COLUMNS, _rows(late, ms, without, cut, earlier), backend="gloo", host="host")
 
 
 def _rows(late: dict[int, int], ms: int, without: int | None, cut: int | None, earlier: int) -> Iterator[tuple[object, ...]]:

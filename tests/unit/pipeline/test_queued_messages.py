@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from forensics.case.database import Connection, insert_rows, new_case
+from forensics.case.database import Connection
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.delay import Delays
+from tests.recordings.grouped_calls import case_of_dumps
 
 MS = 1_000_000
 STEPS, LONG = 20, (6, 10, 15)
@@ -21,19 +22,8 @@ _COLUMNS = (
 
 def case(reduces_ms: int, reduces_long_ms: int) -> Connection:
     """Rank 1 reduces with rank 2, sends to rank 0, and all meet; in long steps the message takes 272 ms in place of 2 ms."""
-    connection = new_case()
-    insert_rows(
-        connection, "communicators", "communicator generation pg_name description backend size method confidence",
-        [(name, 0, name, "", "nccl", len(ranks), "reported", "read") for name, ranks in GROUPS.items()],
-    )  # fmt: skip
-    files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(3)]
-    insert_rows(connection, "sources", "source_id path kind status rows", [*files])
-    members = [(name, place, rank) for name, ranks in GROUPS.items() for place, rank in enumerate(ranks)]
-    insert_rows(connection, "members", "communicator position rank", [*members])
-    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(3)])
-    rows = [row for rank in range(3) for row in _rows(rank, reduces_ms, reduces_long_ms)]
-    insert_rows(connection, "operations", _COLUMNS, rows)
-    return connection
+    rows = (row for rank in range(3) for row in _rows(rank, reduces_ms, reduces_long_ms))
+    return case_of_dumps(GROUPS, _COLUMNS, rows)
 
 
 def _rows(rank: int, reduces_ms: int, reduces_long_ms: int) -> Iterator[tuple[object, ...]]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from forensics.case.database import Connection, insert_rows, new_case
+from forensics.case.database import Connection
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.network.long_calls import LongCalls
+from tests.recordings.grouped_calls import case_of_dumps
 
 MS = 1_000_000
 STEPS, LONG = 20, (6, 10, 15)
@@ -25,19 +26,8 @@ def case(took: int, reduces: int, *, late: int | None = None, cut: int = 0, batc
     Where one is `late`, only the other is in it for long. `cut` steps are missing at the begin of the record of rank 0.
     Where they are `batched`, rank 1 sends in one group call with what it receives from rank 2.
     """
-    connection = new_case()
-    insert_rows(
-        connection, "communicators", "communicator generation pg_name description backend size method confidence",
-        [(name, 0, name, "", "nccl", len(ranks), "reported", "read") for name, ranks in GROUPS.items()],
-    )  # fmt: skip
-    files = [(rank, f"{rank}.json", "flight_recorder", "ok", 9) for rank in range(4)]
-    insert_rows(connection, "sources", "source_id path kind status rows", [*files])
-    members = [(name, place, rank) for name, ranks in GROUPS.items() for place, rank in enumerate(ranks)]
-    insert_rows(connection, "members", "communicator position rank", [*members])
-    insert_rows(connection, "ranks", "source_id rank host", [(rank, rank, f"host{rank}") for rank in range(4)])
-    rows = [row for rank in range(4) for row in _rows(rank, took, reduces, late, 0 if rank else cut, batched)]
-    insert_rows(connection, "operations", _COLUMNS, rows)
-    return connection
+    rows = (row for rank in range(4) for row in _rows(rank, took, reduces, late, 0 if rank else cut, batched))
+    return case_of_dumps(GROUPS, _COLUMNS, rows)
 
 
 def _rows(rank: int, took: int, reduces: int, late: int | None, cut: int, batched: bool) -> Iterator[tuple[object, ...]]:
@@ -46,12 +36,13 @@ def _rows(rank: int, took: int, reduces: int, late: int | None, cut: int, batche
         sends = took if step in LONG and rank < 2 and rank != late else 3
         group, peer = ("all" if batched else "pp", 1 - rank) if rank < 2 else ("far", 3 - rank)
         kind = "send" if rank in (1, 2) else "recv"
+        calls: list[tuple[str, str, bool, int | None, int, int, int]]
         calls = [(group, kind, True, peer if rank < 2 else int(rank == 2), 20, 400, sends)]
-        calls += [("dp", "all_reduce", False, None, 10, 0, reduces)] if rank in (1, 2) else []  # type: ignore[list-item]
+        calls += [("dp", "all_reduce", False, None, 10, 0, reduces)] if rank in (1, 2) else []
         calls += (
             [("all", "recv" if rank == 1 else "send", True, 3 - rank, 40, 401, sends)] if batched and rank in (1, 2) else []
         )
-        calls += [("all", "all_reduce", False, None, 30, 450 + took * (step in LONG), 10)]  # type: ignore[list-item]
+        calls += [("all", "all_reduce", False, None, 30, 450 + took * (step in LONG), 10)]
         for at, (name, what, is_p2p, other, count, after, inside) in enumerate(sorted(calls, key=lambda each: each[5])):
             number, issued = step * 4 + at, begin + after * MS
             group_call = step if batched and rank == 1 and is_p2p else None
