@@ -1,4 +1,4 @@
-"""Since when values are lastingly higher than before in the same record."""
+"""Since when values are lastingly higher than before in the same record, and which steps are of a start."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 # The values since a change are above nine tenths of those before it, in this share at least.
 _OF_EARLIER, _APART = 0.9, 0.8
 _ALIKE = 1 - 1e-9
 
+Floats = npt.NDArray[np.float64]
 Judgement = Callable[[float, float, float], bool]
 """Whether the medians before and after a place, and the value there, are a change."""
 
@@ -38,6 +42,15 @@ def onset_of(values: Sequence[float], sides: tuple[int, int], is_change: Judgeme
         if cost < least * _ALIKE and len(rest) - bisect(rest, early.most) >= _APART * len(rest):
             found, least = place, cost
     return found
+
+
+def warmed_up(lengths: Floats, longer: float) -> int:
+    """The steps in which a job warms up, `longer` times the middle one; the first one at least, a third at most.
+
+    To leave out steps that are longer, at the begin, hides no job that became slower.
+    """
+    is_longer = lengths >= longer * np.median(lengths)
+    return max(1, min(int(np.argmin(is_longer)), len(lengths) // 3))
 
 
 def _spreads(values: Iterable[float]) -> list[_Spread]:

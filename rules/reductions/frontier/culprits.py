@@ -12,7 +12,7 @@ from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
-from forensics.rules.reductions.frontier.onsets import LEAST_BEFORE, onset_row
+from forensics.rules.reductions.frontier.onsets import LEAST_REFERENCE, onset_row
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
@@ -87,7 +87,7 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates, since: int | 
         step = int(found.steps[onset])
         culprits = [replace(culprit, onset=step) if _grew(found, culprit, onset) else culprit for culprit in culprits]
         longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
-        longer = longer if onset >= LEAST_BEFORE else []
+        longer = longer if onset >= LEAST_REFERENCE else []
         culprits += [_everywhere(found, onset, gates)] if longer and _is_everywhere(found, onset, gates) else longer
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)

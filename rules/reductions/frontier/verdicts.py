@@ -14,6 +14,7 @@ from forensics.rules.reductions.frontier.cut import Cut, cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.labels import Examined, examine
 from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.onsets import onset_step
 from forensics.rules.reductions.frontier.waits import Waiting
 
 
@@ -71,7 +72,8 @@ def dated(windows: Sequence[FrontierWindow]) -> tuple[FrontierWindow, ...]:
     """The windows, those too short to show since when steps are longer with what longer ones of their group show of that."""
     onsets: dict[str, int] = {}
     for window in sorted(windows, key=lambda each: len(each.matrix.steps)):
-        if (onset := judge(window, Gates()).attribution.onset) is not None:
+        known = judge(window, Gates()).attribution.onset
+        if (onset := onset_step(window.matrix) if known is None else known) is not None:
             onsets[window.matrix.group] = onset  # the longest comes last
     # A window that stays the same one is not judged again.
     stated = [(window, onsets.get(window.matrix.group)) for window in windows]

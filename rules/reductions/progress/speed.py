@@ -23,9 +23,9 @@ from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.onset import onset_of
+from forensics.rules.reductions.onset import onset_of, warmed_up
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
-from forensics.rules.reductions.progress.varied import most_factor, warmed_up
+from forensics.rules.reductions.progress.varied import most_factor
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes

@@ -1,4 +1,4 @@
-"""What lengths of steps that differ tell: how much the middle one may have changed at most, and which are of a start."""
+"""What lengths of steps that differ tell: how much the middle one may have changed at most."""
 
 from __future__ import annotations
 
@@ -24,15 +24,6 @@ def most_factor(first: Floats, last: Floats) -> float:
     parts = [np.log(first), np.log(last)]
     error = np.sqrt(sum((_OF_QUARTILES * _between_quartiles(part)) ** 2 / len(part) * _by_runs(part) for part in parts))
     return float(np.exp(np.median(parts[1]) - np.median(parts[0]) + _ERRORS * error))
-
-
-def warmed_up(lengths: Floats, longer: float) -> int:
-    """The steps in which a job warms up, `longer` times the middle one; the first one at least, a third at most.
-
-    To leave out steps that are longer, at the begin, hides no job that became slower.
-    """
-    is_longer = lengths >= longer * np.median(lengths)
-    return max(1, min(int(np.argmin(is_longer)), len(lengths) // 3))
 
 
 def _between_quartiles(values: Floats) -> float:

@@ -32,13 +32,35 @@ def slow_from(step: int, steps: int = 45, first: int = 500, delay_ms: float = 12
 @pytest.mark.parametrize(
     ("made", "onset"),
     [
-        (slow_from(4), 504), (slow_from(4, delay_ms=35), 504), (slow_from(4, first=0), None), (slow_from(3), None),
-        (slow_from(4, delay_ms=15), None), (slow_from(4, steps=12), None),
+        (slow_from(4), 504), (slow_from(4, delay_ms=35), 504), (slow_from(3), 503), (slow_from(3, first=0), None),
+        (slow_from(2), None), (slow_from(3, delay_ms=10), None), (slow_from(3, steps=12), None),
     ],
-    ids=["sharply", "by an eighth", "a job that begins", "too few before", "too little", "too few behind"],
+    ids=["sharply", "by an eighth", "steps, not rows", "a job that begins", "too few before", "too little", "too few behind"],
 )  # fmt: skip
 def test_few_steps_show_what_was_usual_where_all_of_them_are_shorter(made: StageMatrix, onset: int | None) -> None:
-    assert judged(made).attribution.onset == onset
+    (window,) = dated([FrontierWindow(made)])
+    assert judge(window, Gates()).attribution.onset == onset
+
+
+def test_three_steps_are_what_a_stage_of_all_ranks_is_held_against() -> None:
+    made = job("backward", steps=45, who=lambda _: slice(None), when=lambda step: step >= 3)
+    (window,) = dated([FrontierWindow(replace(made, steps=made.steps + 500))])
+    found = judge(window, Gates()).attribution.culprits
+    assert [(each.stage, each.ranks, each.baseline, each.onset) for each in found] == [("backward", (), "history", 503)]
+
+
+@pytest.mark.parametrize(("slow", "onset"), [("backward", 8), (None, None)], ids=["slower since", "none"])
+def test_several_steps_of_a_start_hide_no_change(slow: str | None, onset: int | None) -> None:
+    made = job(slow, steps=45, who=lambda _: slice(None), when=lambda step: step >= 8)
+    longer = (np.maximum(3.0 - made.steps, 0) * 400e6)[:, None]
+    assert made.ends is not None
+    ends = made.ends + np.cumsum(longer, axis=0)[:, None].astype(np.int64)
+    begins = made.begins + (np.cumsum(longer, axis=0) - longer).astype(np.int64)
+    durations = made.durations + longer[:, None] * (np.arange(5) == 2)[None, :, None]
+    assert (
+        judged(replace(made, durations=durations, walls=made.walls + longer, begins=begins, ends=ends)).attribution.onset
+        == onset
+    )
 
 
 def test_steps_of_a_start_hide_a_change_and_make_none() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.progress.varied import warmed_up
+from forensics.rules.reductions.onset import warmed_up
 
 
 @pytest.mark.parametrize(
