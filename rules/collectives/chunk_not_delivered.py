@@ -51,10 +51,10 @@ def _findings(
 ) -> Iterator[Finding]:
     """Ranks that have a NIC together are one end of a link where flows of each stand still."""
     flows = [flow for flow in faulty if flow.state in NETWORK]
-    stuck = {rank for flow in flows for rank in (flow.sender, flow.receiver)}
+    stuck = {rank for flow in flows for rank in (flow.proxy, flow.receiver)}
     links: dict[frozenset[tuple[int, ...]], list[Flow]] = defaultdict(list)
     for flow in flows:
-        links[frozenset(users.together(rank, stuck) for rank in (flow.sender, flow.receiver))].append(flow)
+        links[frozenset(users.together(rank, stuck) for rank in (flow.proxy, flow.receiver))].append(flow)
     common = frozenset[tuple[int, ...]].intersection(*links) if len(links) > 1 else frozenset()
     if len(common) == 1:
         yield _finding(roster, queue_pairs, tuple(common), flows)
@@ -85,7 +85,7 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, 
         mechanism=Mechanism(state, "local" if single else "unknown"),
         since=flow_since(roster, first),
         next_steps=(
-            f"check ports and links between {ranks_text((first.sender, first.receiver))}: state, error counters, switch log",
+            f"check ports and links between {ranks_text((first.proxy, first.receiver))}: state, error counters, switch log",
             "run a point-to-point bandwidth test between the two hosts on these NICs",
         ),
     )
@@ -95,7 +95,7 @@ def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Ev
     for flow in flows[:_SHOWN]:
         yield from flow_evidence(flow)
         if flow.state is FlowState.CREDIT_LOST:
-            yield Evidence(f"rank {flow.receiver} gave credit that rank {flow.sender} has not seen")
+            yield Evidence(f"rank {flow.receiver} gave credit that rank {flow.proxy} has not seen")
     yield from dict.fromkeys(waiting[:_SHOWN])
 
 

@@ -51,7 +51,7 @@ def _at_broken_links(roots: RootFlows) -> frozenset[int]:
     Devices that wait for each other leave nothing on the way. A failed request alone may be the echo of a process that a
     watchdog ended.
     """
-    return frozenset(rank for flow in roots if flow.state in NETWORK for rank in (flow.sender, flow.receiver))
+    return frozenset(rank for flow in roots if flow.state in NETWORK for rank in (flow.sender, flow.proxy, flow.receiver))
 
 
 def _finding(graph: WaitGraph, logs: LogEvents, order: CallOrder, text: EvidenceText, found: OrderInversion) -> Finding:

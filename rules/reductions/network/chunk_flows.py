@@ -20,7 +20,8 @@ from duckdb import DuckDBPyConnection
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd
-from forensics.rules.reductions.network.flow_states import Key, Reached, judged
+from forensics.rules.reductions.network.flow_states import Key, Reached, judged, unseen_place
+from forensics.rules.reductions.network.sends_for_others import sends_for_others
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 _OPEN = """
@@ -111,7 +112,7 @@ WHERE list_contains($sources, f.source_id)
 """
 _STEPPED = "SELECT DISTINCT rank FROM chunk_states WHERE list_contains($sources, source_id) AND posted > 0 AND rank IS NOT NULL"
 
-# With PXN another process of the host sends, and its log does not say for which communicator.
+# With PXN another process of the host sends, and its log does not say for which communicator: some are not found again.
 _SENT_ON = """
 WITH others AS (
     SELECT DISTINCT s.rank AS of_rank, s.host, c.channel, c.peer FROM (
@@ -144,6 +145,9 @@ def chunk_flows(calls: Calls, logs: ShimLogs) -> OpenFlows:
         name = "p2p" if kind in ("send", "recv") else kind
         ends.setdefault((label, number, name, channel, *pair), {})[direction] = FlowEnd(rank, *counters)
     reached = replace(_reached(connection, table, sources, frozenset(logs)), places=_places(connection, table, sources, ends))
+    for key, end in sends_for_others(connection, sources, ends).items():
+        if (place := unseen_place(key, ends[key], reached)) is not None:
+            ends[key]["send"] = replace(end, order=place)
     return OpenFlows(judged(ends, reached))
 
 

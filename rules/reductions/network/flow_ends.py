@@ -39,7 +39,8 @@ class FlowEnd:
     Of a sender `ready` were produced by its GPU, `passed` handed to the NIC, `done` completed; of a receiver `ready` arrived,
     `passed` are visible to its GPU, `done` consumed. `queue_pair` is the one that it was seen on, with its `nic`, where known;
     `in_flight` are signaled requests of all its queue pairs, the oldest of them `oldest_ns` old, None where that is not known.
-    `samples` are earlier ones that show the same counts.
+    `samples` are earlier ones that show the same counts. `sent_by` is the rank whose process sends for this one (PXN), over its
+    own NIC.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class FlowEnd:
     samples: int = 0
     in_flight: int | None = None
     oldest_ns: int | None = None
+    sent_by: int | None = None
 
     @property
     def over_verbs(self) -> bool:
@@ -88,12 +90,19 @@ class Flow:
         return tuple(end for end in (self.send, self.receive) if end is not None)
 
     @property
+    def proxy(self) -> int:
+        """Rank whose process and NIC send: the sender, or one beside it."""
+        return self.sender if self.send is None or self.send.sent_by is None else self.send.sent_by
+
+    @property
     def holder(self) -> int | None:
         """Rank whose part it is to move it on; None for the network between the ranks, or when nothing tells."""
         if self.state in (FlowState.NO_CREDIT, FlowState.NOT_CONSUMED, FlowState.NOT_SEEN, FlowState.RECEIVER_SIDE):
             return self.receiver
-        if self.state in (FlowState.GPU_NOT_READY, FlowState.NOT_SERVED):
+        if self.state is FlowState.GPU_NOT_READY:
             return self.sender
+        if self.state is FlowState.NOT_SERVED:
+            return self.proxy
         if self.state in (FlowState.NOT_STARTED, FlowState.NOT_ENTERED):
             return self.sender if self.send is None else self.receiver
         return None

@@ -134,7 +134,8 @@ def flow_evidence(flow: Flow) -> Iterator[Evidence]:
     if flow.send:
         end = flow.send
         counts = f"{end.ready} of {end.total} steps ready on its GPU, {end.passed} handed to the NIC, {end.done} completed"
-        yield Evidence(f"rank {flow.sender} sends to rank {flow.receiver} in {what}: {counts}; {_still(end)}", end.source)
+        on = "" if end.sent_by is None else f" over the NIC of rank {end.sent_by} (PXN)"
+        yield Evidence(f"rank {flow.sender} sends to rank {flow.receiver}{on} in {what}: {counts}; {_still(end)}", end.source)
     else:
         yield Evidence(f"rank {flow.sender} shows no open send to rank {flow.receiver} in {what}")
     if flow.receive:
@@ -155,7 +156,7 @@ def idle_evidence(flow: Flow) -> Iterator[Evidence]:
     if end is None or end.in_flight is None:
         return
     if not end.in_flight:
-        yield Evidence(f"the NIC of rank {end.rank} is idle for it: no request in flight on its queue pairs", end.source)
+        yield Evidence(f"the NIC of rank {flow.proxy} is idle for it: no request in flight on its queue pairs", end.source)
     elif (end.oldest_ns or 0) >= LEAST_AGE_NS:
         held = f"{end.in_flight} requests in flight, the oldest for {(end.oldest_ns or 0) / 1e9:.1f} s"
         yield Evidence(f"the queue pairs of rank {end.rank} for it have {held}", end.source, supports=False)
@@ -175,7 +176,7 @@ def _still(end: FlowEnd) -> str:
 
 def queue_pair_of(pairs: QueuePairs, flow: Flow) -> QueuePair | None:
     """The troubled queue pair that a flow leaves on: that which carries it, else one between its ranks of unknown use."""
-    ours = [pair for pair in pairs if pair.rank == flow.sender]
+    ours = [pair for pair in pairs if pair.rank == flow.proxy]
     carried = (flow.communicator, flow.channel, "send")
     own = [pair for pair in ours if (pair.communicator, pair.channel, pair.direction) == carried]
     between = [pair for pair in ours if pair.peer == flow.receiver and pair.communicator is None]
@@ -184,7 +185,7 @@ def queue_pair_of(pairs: QueuePairs, flow: Flow) -> QueuePair | None:
 
 def pair_evidence(pairs: QueuePairs, flow: Flow) -> Iterator[Evidence]:
     """Old requests in flight on the queue pair of a flow."""
-    rank, peer, pair = flow.sender, flow.receiver, queue_pair_of(pairs, flow)
+    rank, peer, pair = flow.proxy, flow.receiver, queue_pair_of(pairs, flow)
     if pair is not None and pair.age_ns is not None and pair.status is None:
         held = f"{pair.in_flight} signaled requests in flight, the oldest for {pair.age_ns / 1e9:.1f} s"
         yield Evidence(f"queue pair {pair.name} of rank {rank} to rank {peer} has {held}", pair.source)

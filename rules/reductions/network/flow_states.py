@@ -58,10 +58,10 @@ def _flow(key: Key, ends: Mapping[str, FlowEnd], reached: Reached, windows: _Win
     label, number, kind, channel, sender, receiver = key
     send, receive = ends.get("send"), ends.get("recv")
     state = _both(send, receive, _window(windows, key)) if send and receive else _one_sided(key, send, receive, reached)
-    return Flow(label, number, kind, channel, sender, receiver, send, receive, state, _unseen_place(key, ends, reached))
+    return Flow(label, number, kind, channel, sender, receiver, send, receive, state, unseen_place(key, ends, reached))
 
 
-def _unseen_place(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> int | None:
+def unseen_place(key: Key, ends: Mapping[str, FlowEnd], reached: Reached) -> int | None:
     """Place of the call at the end that shows no step."""
     label, number, kind, _, sender, receiver = key
     silent, other, name = (receiver, sender, "recv") if "send" in ends else (sender, receiver, "send")
@@ -97,7 +97,7 @@ def _unserved(flows: Iterable[Flow]) -> Iterable[Flow]:
     """Where the proxy of a rank does not see what its NIC received, it sees no credit and no completion of its sends either."""
     blind = {flow.receiver for flow in flows if flow.state is FlowState.NOT_SEEN}
     for flow in flows:
-        yield replace(flow, state=FlowState.NOT_SERVED) if flow.sender in blind and flow.lies_there else flow
+        yield replace(flow, state=FlowState.NOT_SERVED) if flow.proxy in blind and flow.lies_there else flow
 
 
 def _credit(send: FlowEnd, receive: FlowEnd, window: int) -> FlowState:

@@ -77,7 +77,7 @@ def _held_by_victims(joined: Sequence[set[int]], graph: WaitGraph) -> frozenset[
 
 def _held_by_links(joined: Sequence[set[int]], flows: OpenFlows) -> frozenset[int]:
     """Ranks joined in that way to an end of a flow that the network between two hosts does not deliver."""
-    ends = {rank for flow in flows if flow.state in NETWORK for rank in (flow.sender, flow.receiver)}
+    ends = {rank for flow in flows if flow.state in NETWORK for rank in (flow.sender, flow.proxy, flow.receiver)}
     return frozenset(_beside(joined, ends) - ends)
 
 
