@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.progress.amid_pass import AmidPass
 from forensics.rules.reductions.progress.at_work import (
     LEAST_SAVE_NS,
     LEAST_WORK_NS,
@@ -31,6 +32,7 @@ LARGEST_NODE = 8
 """GPUs of the largest node in use: those of one node somebody can look at one by one."""
 
 _LONG_STAGES = frozenset({StageName.CHECKPOINT, StageName.EVAL})
+_PASSES = frozenset({StageName.FORWARD, StageName.BACKWARD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Progress:
     groups: Communicators
     settled: Settled
     outside: OutsideInputs
+    amid_pass: AmidPass
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -177,7 +180,7 @@ def _working(progress: Progress, finding: Finding, found: tuple[WaitState, ...])
         finding.stage.name in _LONG_STAGES
         or any(_takes_minutes(progress, finding, rank) for rank in seen)
         or _by_stacks_alone(progress, finding)
-        or _is_first(progress, finding)
+        or (_is_first(progress, finding) and not _is_amid_pass(progress, finding))
     )
     least = LEAST_SAVE_NS if takes_minutes else LEAST_WORK_NS
     if len(seen) < len(finding.ranks) or lasted >= least or given_up:
@@ -206,6 +209,11 @@ def _is_first(progress: Progress, finding: Finding) -> bool:
     """Whether one rank is meant that is the first of its job or host: it evaluates, draws and saves for all."""
     hosts = {each: progress.roster.host_of(each) for each in progress.roster.ranks}
     return len(finding.ranks) == 1 and finding.ranks[0] in first_ranks(hosts)
+
+
+def _is_amid_pass(progress: Progress, finding: Finding) -> bool:
+    """Whether its ranks stopped inside a pass, by their stacks and calls: what is done for all is done between steps."""
+    return finding.stage.name in _PASSES and progress.amid_pass.issuperset(finding.ranks)
 
 
 def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:
