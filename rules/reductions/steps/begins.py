@@ -22,6 +22,8 @@ _MOST_MISTAKES = 1
 _ALIKE = 0.7
 # Counts that one call in the place of another changes: one less of the one form, one more of the other.
 _REPLACED = 2
+# A pass has a call at its begin and one at its end.
+_GROWN = 2
 
 
 def step_begins(record: Record) -> Ints:
@@ -102,12 +104,14 @@ def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Ints:
     whole = whole_steps(record, begins)
     if len(whole) < len(begins):
         return whole
-    for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1):
-        # The last mark is counted from: what the job does now goes before what it did at its start.
-        chosen = begins[(len(begins) - 1) % marks :: marks]
-        if _are_alike(forms, chosen):
-            return chosen
-    return np.empty(0, np.int64)
+    # The last mark is counted from: what the job does now goes before what it did at its start.
+    parts = [begins[(len(begins) - 1) % marks :: marks] for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1)]
+    alike = [chosen for chosen in parts if _are_alike(forms, chosen)]
+    # A step that nothing is compared with may be two: of a batch that grows each is as the one before, and longer.
+    compared = next((chosen for chosen in alike if len(chosen) > 2), None)
+    if compared is None and _grow(forms, begins):
+        return begins
+    return compared if compared is not None else alike[0] if alike else np.empty(0, np.int64)
 
 
 def _are_alike(forms: _Forms, begins: Ints) -> bool:
@@ -119,6 +123,17 @@ def _are_alike(forms: _Forms, begins: Ints) -> bool:
     same = (more == 0).all(axis=1)
     same[-1:] |= (np.abs(more[-1:]).sum(axis=1) == _REPLACED) & (more[-1:].sum(axis=1) == 0)
     return not len(same) or float(same.mean()) >= _ALIKE
+
+
+def _grow(forms: _Forms, begins: Ints) -> bool:
+    """Whether each step has the forms of calls of the one before, barriers aside, and more of several, as of a larger batch.
+
+    A call that is made once more by mistake is of one form.
+    """
+    counted = _counted(forms, begins)[:, ~forms.is_barrier]
+    more = np.diff(counted, axis=0)
+    same = ((counted[1:] > 0) == (counted[:-1] > 0)).all()
+    return len(more) > 0 and bool(same and (more >= 0).all() and ((more > 0).sum(axis=1) >= _GROWN).all())
 
 
 def _counted(forms: _Forms, begins: Ints) -> Ints:

@@ -85,3 +85,21 @@ def test_sizes_of_layers_that_recur_in_each_step_tell_them_apart(steps: int) -> 
     """Nothing else recurs once a step."""
     step = [Call("all", "all_to_all", 100 + layer) for layer in range(8)]
     assert set(lengths(step * steps + step[:3], [20] * (8 * steps + 3))) == {8}
+
+
+LOSS = Call("all", "all_reduce", 1)
+
+
+def test_a_batch_that_grows_makes_longer_steps() -> None:
+    """Two steps of it look like one that ends with two losses."""
+    program = [call for batches in (4, 5, 6) for call in (*[GATHER, SCATTER] * batches, LOSS)]
+    assert lengths(program, [20] * len(program)) == [11, 13]
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "found"),
+    [([GATHER, LOSS, GATHER, GATHER, LOSS], 3, {5}), ([GATHER, LOSS, GATHER, SCATTER, LOSS], 2, {5})],
+    ids=["it comes again", "another part has other calls"],
+)
+def test_a_step_with_two_losses_is_none_that_grows(step: list[Call], times: int, found: set[int]) -> None:
+    assert set(lengths(step * times, [20] * len(step) * times)) == found
