@@ -31,7 +31,7 @@ from forensics.rules.reductions.network.call_paces import (
     SlowMembers,
     slow_members,
 )
-from forensics.rules.reductions.network.long_calls import LongCalls, statement
+from forensics.rules.reductions.network.long_calls import LongCalls, is_held_by_gpu, statement
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -61,7 +61,8 @@ def _evaluate(
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
         return
-    if long.ranks and (share := min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))) >= thresholds["least_share"]:
+    share = min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))
+    if long.ranks and share >= thresholds["least_share"] and not is_held_by_gpu(long, slowness.holds):
         yield shown_by_cores(_now_and_then(long, share), busy, roster)
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}

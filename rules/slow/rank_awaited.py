@@ -30,7 +30,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
-from forensics.rules.reductions.network.gpu_holds import GpuHold
+from forensics.rules.reductions.network.gpu_holds import LEAST_SHARE_HELD, GpuHold
 from forensics.rules.reductions.network.late_by_load import LEAST_LOAD, by_load
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
@@ -290,7 +290,7 @@ RULE = Rule(
         Threshold("least_accounted", LEAST_ACCOUNTED, "of the lateness that must be measured at its GPU to be the cause"),
         Threshold("least_held", 0.02, "of the lateness: below that the GPU takes chunks like its peers"),
         Threshold("least_load", LEAST_LOAD, "times an even share of the exchanges that it is late to: more tokens fall on it"),
-        Threshold("least_share_held", 0.03, "of the time, lost to a GPU that takes chunks late inside operations"),
+        Threshold("least_share_held", LEAST_SHARE_HELD, "of the time, lost to a GPU that takes chunks late inside operations"),
         Threshold("least_one_direction", 0.6, "of the lateness; with less in one direction the stage is not known"),
         Threshold("least_seen", 10, "calls of a group in which somebody awaited would have shown"),
     ),

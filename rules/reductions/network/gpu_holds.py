@@ -29,6 +29,8 @@ _LEAST_CALLS = 5
 _RECURRENCE = 0.8
 # Of ranks with the same part, as many may be slow before nobody can say what is usual.
 _MOST_OUTLIERS = 0.25
+LEAST_SHARE_HELD = 0.03
+"""Of the time, lost to a GPU that takes chunks late inside operations: less accuses nobody."""
 # A call is slow when the GPU took its peers' time once more on top.
 _SLOW_EXCESS = 1.0
 

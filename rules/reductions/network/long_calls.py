@@ -7,8 +7,9 @@ one rank in common, while all other calls take what they usually do, are of that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from duckdb import DuckDBPyConnection
 
@@ -17,6 +18,7 @@ from forensics.model import Cause, Component, Evidence, Finding
 from forensics.rules.reductions.arrivals.arrivals import JOINT
 from forensics.rules.reductions.calls.group_times import has_durations, joined_group_times
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.network.gpu_holds import LEAST_SHARE_HELD, GpuHold
 from forensics.rules.reductions.network.long_messages import long_messages
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -27,6 +29,8 @@ _FACTOR, _LEAST_USUAL, _LEAST_NS = 3.0, 8, 100_000_000
 _MOST_PART = 0.25
 # Calls, and groups, that must share a rank.
 _LEAST_CALLS, _LEAST_GROUPS = 3, 2
+# Of what a call takes too long, that a GPU takes its chunks late: what a GPU holds up waits for its sends as well.
+_LEAST_HELD = 0.25
 
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _LONG = f"""
@@ -128,6 +132,13 @@ def held_inside(finding: Finding, long: LongCalls) -> Finding:
     evidence = Evidence(f"{statement(long)}: its device may have waited in calls", long.found[0].source)
     stage = replace(finding.stage, component=Component.UNKNOWN)
     return replace(finding, cause=Cause.UNKNOWN, stage=stage, evidence=(*finding.evidence, evidence))
+
+
+def is_held_by_gpu(long: LongCalls, holds: Iterable[GpuHold]) -> bool:
+    """Whether chunks show that a GPU of these two ranks takes those calls' data late, by a good part of what is long."""
+    same = [hold for hold in holds if hold.members == long.link and hold.share >= LEAST_SHARE_HELD]
+    excess = median(call.took_ns - call.usual_ns for call in long.found) if same else 0.0
+    return any(hold.typical_ns >= _LEAST_HELD * excess for hold in same)
 
 
 def statement(long: LongCalls) -> str:

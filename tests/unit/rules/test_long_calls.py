@@ -11,7 +11,8 @@ import pytest
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Members, StageRef
 from forensics.rules.engine import run, supply_of
-from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, long_calls
+from forensics.rules.reductions.network.gpu_holds import GpuHold
+from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, is_held_by_gpu, long_calls
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.steps.times import StepTimes
@@ -100,6 +101,21 @@ def test_a_device_that_waited_in_calls_did_not_surely_compute() -> None:
     assert held_inside(replace(LATE, ranks=(0, 1), members=Members.ONE_OF), LONG).cause is Cause.UNKNOWN
     assert held_inside(replace(LATE, ranks=(2,)), LONG).cause is Cause.COMPUTE_SLOW
     assert held_inside(LATE, LongCalls()).cause is Cause.COMPUTE_SLOW
+
+
+OF_TWO = LongCalls(tuple(LongCall("dp", (0, 1), 1e9, 1e7, "x") for _ in range(3)), link=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("members", "typical_ns", "share", "held"),
+    [((0, 1), 4e8, 0.13, True), ((0, 1), 4e8, 0.01, False), ((0, 1), 1e8, 0.13, False), ((0, 2), 4e8, 0.13, False)],
+    ids=["so long", "seldom", "far too short", "of another group"],
+)
+def test_long_calls_whose_chunks_a_gpu_takes_late(
+    members: tuple[int, ...], typical_ns: float, share: float, held: bool
+) -> None:
+    hold = GpuHold(1, "nccl:1", "all_reduce", members, 7, 6, 15, 3e6, typical_ns, 6 * typical_ns, share, 0, True, None, "x")
+    assert is_held_by_gpu(OF_TWO, (hold,)) is held
 
 
 @pytest.mark.slow
