@@ -200,14 +200,15 @@ def _with_silent_victims(named: set[int], ranks: set[int], observed: Observed) -
 def joined(finding: Finding, graph: WaitGraph) -> Iterator[int]:
     """Waits, by index, that a finding is about although nobody is missing: all entered it, or it is a circle.
 
-    One that failed, or called something else, holds up all who are in the operation with it.
+    One that failed, or called something else, holds up all who are in the operation with it; so does a flow whose ends are.
     """
-    ranks = set(finding.ranks)
+    ranks, peers = set(finding.ranks), set(finding.resource.peer_ranks if finding.resource else ())
     broken = finding.belief in (Belief.DIRECT_RECORD, Belief.MISMATCH) or finding.resource is not None
     named = finding.stage.communicator
     for index, wait in enumerate(graph.waits):
         whole = wait.waiting.keys() <= ranks and ranks.issuperset(wait.missing)
-        inside = broken and not ranks.isdisjoint(wait.waiting) and named in (None, wait.communicator)
+        same = named in (None, wait.communicator) or not peers.isdisjoint(wait.waiting)
+        inside = broken and same and not ranks.isdisjoint((*wait.waiting, *wait.unended))
         if whole or (not wait.missing and (inside or (named and wait.communicator == named))):
             yield index
 

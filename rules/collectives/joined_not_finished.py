@@ -148,6 +148,11 @@ def _lacks_a_message(root: Root) -> bool:
     return len(root.ranks) == 1 and not kinds.isdisjoint(SEPARATE)
 
 
+def _unended(root: Root) -> tuple[int, ...]:
+    """Members of whom nothing shows whether they came out: what holds the others up may as well be theirs."""
+    return tuple(sorted({rank for wait in root.waits for rank in wait.unended} - {*root.ranks}))
+
+
 def _apart(root: Root, seen: Sequence[Activity | None]) -> bool:
     """Whether no more is known than that the members are in calls of communication, and these are several calls."""
     return not root.waits[0].communicator and None not in seen and not _inside_one_call(seen)
@@ -176,7 +181,7 @@ def _finding(
     cause = _cause(groups, root, bool(lines))
     inside = _ROOTS_APART if cause is Cause.COLLECTIVE_MISMATCH else _BELOW_THE_CALL
     return Finding(
-        ranks=tuple(sorted((*root.ranks, *beside))),
+        ranks=tuple(sorted({*root.ranks, *beside, *_unended(root)})),
         cause=cause,
         stage=replace(stage, name=StageName.UNKNOWN, direction=None) if unlike else stage,
         belief=Belief.GROUP_SYMPTOM,
@@ -234,6 +239,7 @@ def _evidence(groups: Communicators, text: EvidenceText, root: Root) -> Iterator
         group = next(g for g in groups if g.label == wait.communicator)
         finished = () if wait.peers else group.finished(wait.sequence)
         tail = f"; {evidence_text.ranks_text(finished)} finished it" if finished else "; nobody finished it"
+        tail += f"; whether {evidence_text.ranks_text(unended)} did is unknown" if (unended := _unended(root)) else ""
         yield Evidence(
             f"all members entered {evidence_text.wait_text(wait)}: {evidence_text.ranks_text(root.ranks)} wait{tail}", source
         )

@@ -69,11 +69,13 @@ def _wait(
     is_whole = group.confidence != "assumed" or absent or unheard or left or behind
     assumed = [] if is_whole else _assumed(group, set(waiting), world, unseen)
     queued = tuple(p.rank for p in pending if p.pending is not None and p.pending < sequence <= p.entered)
+    known_at = {*waiting, *group.finished(sequence), *queued}
     families = {r: group.positions[r].family for r in (*waiting, *absent)}
     return Wait(
         group.label, sequence, waiting, tuple(absent), tuple(unheard), tuple(assumed), queued=queued, left=left,
         families=families, nameless=_nameless(group, sequence), overdue=group.overdue,
         lost=tuple(rank for rank in unheard if rank in cut_off and rank not in behind),
+        unended=tuple(rank for rank in group.members if rank not in known_at) if left else (),
     )  # fmt: skip
 
 

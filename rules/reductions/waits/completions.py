@@ -18,15 +18,15 @@ HOST_BACKENDS = frozenset({"gloo", "mpi", "unknown"})
 def device_stall(groups: Communicators, root: Root) -> tuple[int, ...]:
     """Members that finished the operation of `root` while its ranks, not more of them, wait for their own completion.
 
-    Empty when nobody finished, when most wait, or when the back end has no device. Of messages that complete each by itself
-    empty unless all others finished: else what is not through may be a message with one of them.
+    Empty when nobody finished, when most may wait, or when the back end has no device. Of messages that complete each by
+    itself empty unless all others finished: else what is not through may be a message with one of them.
     """
     wait = root.waits[0]
     if root.kind is not RootKind.ALL_JOINED or not wait.communicator or wait.peers:
         return ()
     group = next(g for g in groups if g.label == wait.communicator)
     finished = tuple(rank for rank in group.finished(wait.sequence) if rank not in wait.waiting)
-    if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting):
+    if group.backend in HOST_BACKENDS or len(finished) < len(wait.waiting) + len(wait.unended):
         return ()
     kinds = {stem_of(call.kind) for call in wait.waiting.values() if call is not None}
     others = max(group.size, len(group.members)) - 1

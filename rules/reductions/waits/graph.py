@@ -3,9 +3,9 @@
 A rank with a pending operation waits for the members that have not entered it. The graph has one node for a rank and one for
 an operation somebody waits in (communicator, sequence), so that its size grows with the sum of the group sizes, not with
 their squares. A root is a sink of the graph of strongly connected components: a rank that waits for nobody, a cycle, or an
-operation that everyone entered and nobody finished. Waits come from calls, stacks, logs and counters alike; what only logs or
-counters tell (`reported`) adds to what was recorded and never turns it over.
-(VenusTrace section 4.2, incomplete graph; MegaTrace Algorithm 1: first incomplete node, then the missing call.)
+operation that everyone entered and nobody finished. What only logs or counters tell (`reported`) adds to what calls and stacks
+record and never turns it over. (VenusTrace section 4.2, incomplete graph; MegaTrace Algorithm 1: first incomplete node, then
+the missing call.)
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Wait:
     which names and counts the operation differently. `assumed` are ranks outside the inferred membership that may belong
     to the group: used when membership was inferred from the very ranks that wait, or from records that some rank lacks.
     `peers` are sender and receiver of a point-to-point call. `queued` are members that issued it behind an earlier operation
-    of the same communicator that they are still in. `families` says what shows where a member stands; `nameless` are processes
-    whose rank nothing tells, that wait in it and that are missing. `overdue` says that its source speaks of it because a limit
-    has passed. `lost` are members that had issued it, and are missing because their processes ended.
+    of the same communicator that they are still in. `left` came out of it: all have entered, and nothing shows whether the
+    `unended` came out. `families` says what shows where a member stands; `nameless` are processes of unknown rank, that wait
+    in it and that are missing; `overdue`: its source speaks of it because a limit has passed. `lost` are members that had
+    issued it, and are missing because their processes ended.
     """
 
     communicator: str
@@ -53,6 +54,7 @@ class Wait:
     peers: tuple[int, int] | None = None
     queued: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
+    unended: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()
     families: Mapping[int, Family] = field(default_factory=dict)
     nameless: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -78,8 +80,7 @@ class Wait:
     @property
     def since_ns(self) -> int | None:
         """When the first of the waiting ranks issued the operation."""
-        times = [op.enqueued_ns for op in self.waiting.values() if op is not None and op.enqueued_ns is not None]
-        return min(times) if times else None
+        return min((op.enqueued_ns for op in self.waiting.values() if op and op.enqueued_ns is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,7 @@ class WaitGraph:
 
     def waiters(self, rank: int) -> tuple[int, ...]:
         """Ranks that wait for `rank`, directly or through others."""
-        reached: set[int] = set()
-        frontier = {rank}
+        reached, frontier = set[int](), {rank}
         while frontier:
             frontier = {r for r, whom in self.waits_for.items() if r not in reached and not frontier.isdisjoint(whom)} - {rank}
             reached |= frontier
@@ -132,8 +132,7 @@ class WaitGraph:
 
     def awaited(self, rank: int) -> frozenset[int]:
         """Ranks that `rank` waits for, directly or through others."""
-        reached: set[int] = set()
-        frontier = {rank}
+        reached, frontier = set[int](), {rank}
         while frontier:
             frontier = {other for one in frontier for other in self.waits_for.get(one, ())} - reached
             reached |= frontier
@@ -174,7 +173,7 @@ def wait_graph(waits: Sequence[Wait], *reports: Sequence[Wait]) -> WaitGraph:
         kept += _subordinate(kept, report)
     heads, lacking = _heads(kept), _lacking(kept)
     condensed = nx.condensation(_digraph(kept, heads))
-    sinks = [condensed.nodes[n]["members"] for n in condensed.nodes if condensed.out_degree(n) == 0]
+    sinks = (members for n, members in condensed.nodes("members") if condensed.out_degree(n) == 0)
     found = [_root(members, kept, heads, lacking) for members in sinks]
     held = {rank for root in found for rank in root.ranks}
     found += [root for root in _closed_circles(kept, heads, lacking) if held.isdisjoint(root.ranks)]

@@ -22,6 +22,7 @@ from forensics.model import (
     Impact,
     Mechanism,
     Members,
+    Resource,
     Role,
     StageName,
     StageRef,
@@ -30,8 +31,10 @@ from forensics.model import (
 from forensics.rules.arbitration import Judgement
 from forensics.rules.diagnosis import judge
 from forensics.rules.engine import supply_of
+from forensics.rules.explain import joined
 from forensics.rules.facts.families import SourceFamilies
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.supply import Supply
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import SECOND, Job, as_json
@@ -451,3 +454,13 @@ def test_the_summary_names_the_first_suspect_and_counts_those_that_wait(tmp_path
     verdict = verdict_of(whole(hung(), {2: LOADER_QUEUE}).write(tmp_path))
     assert verdict.summary.startswith("hang: rank 2, stage data, dataloader_stall")
     assert "3 of 4 ranks wait" in verdict.summary
+
+
+@pytest.mark.parametrize(("communicator", "peer", "held"), [("nccl:1", 1, [0]), ("nccl:1", 5, []), ("w", 5, [0])], ids=str)
+def test_a_flow_holds_up_the_operation_that_both_of_its_ends_are_in(communicator: str, peer: int, held: list[int]) -> None:
+    """Flows are of a communicator of the library, which a process group is called differently from."""
+    wait = Wait("w", 7, {1: None, 2: None}, (), left=(3,), unended=(0,))
+    flow = replace(
+        finding(0, Belief.DIRECT_RECORD), stage=StageRef(communicator=communicator), resource=Resource(peer_ranks=(peer,))
+    )
+    assert list(joined(flow, WaitGraph((wait,), (), {}))) == held

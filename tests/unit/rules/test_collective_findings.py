@@ -8,7 +8,7 @@ import pytest
 
 from forensics.model import Cause, Confidence, StageName
 from tests.recordings.collection import Collection, iso_time, loose, whole
-from tests.recordings.job import SECOND, Group, Job
+from tests.recordings.job import SECOND, Group, Job, as_pickle
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, HOST_CODE, LOADER_QUEUE
 from tests.recordings.verdicts import leaders, named, stated, verdict_of, victims
 
@@ -256,6 +256,25 @@ def test_some_of_a_group_finished_is_said(tmp_path: Path) -> None:
     assert verdict.suspects
     assert all(suspect.confidence is Confidence.SUSPECT for suspect in verdict.suspects)
     assert "ranks 0-1 finished it" in stated(verdict)
+
+
+@pytest.mark.parametrize(("cut", "ranks"), [((), (1, 2)), ((0,), (0, 1, 2)), ((0, 3), (0, 1, 2))], ids=str)
+def test_who_may_still_be_inside_an_operation_is_named_beside_those_who_are(
+    cut: tuple[int, ...], ranks: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Of a member whose dump is cut before the call others show that it came; counters show that rank 3 got out."""
+    job = Job(5, "nccl")
+    job.steps(10)
+    inside = {1, 2, *cut} - {3}
+    job.call(job.everyone, "all_to_all", sorted({0, 3, 4} - inside))
+    job.call(job.everyone, "all_to_all", sorted(inside), done=False)
+    found = whole(job, {})
+    for rank in cut:
+        dump = as_pickle(job.dump(rank))
+        found.members[f"ranks/{rank}/fr/0.json"] = dump[: len(dump) // 2]
+    (first,) = (each for each in verdict_of(found.write(tmp_path)).suspects if "FX140" in each.rules)
+    assert first.ranks == ranks
+    assert ("is unknown" in first.evidence[0].statement) is bool(cut)
 
 
 def test_an_unfinished_group_beside_a_named_root_is_not_another_fault(tmp_path: Path) -> None:
