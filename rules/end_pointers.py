@@ -59,6 +59,12 @@ _SIGNALS = r"""
 SELECT rank, arg_min(try_cast(regexp_extract(subject, '^exitcode=(-?\d{1,3})\b', 1) AS INTEGER), (path, locator)), min(source)
 FROM logged_event WHERE kind = 'process_exit' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
+# Ends by a signal of a process of a node whose launcher prints the command of its last one, whichever ended.
+_UNNUMBERED = r"""
+SELECT try_cast(regexp_extract(subject, '^exitcode=(-\d{1,2}) ', 1) AS INTEGER) AS code, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND regexp_matches(subject, '^exitcode=-\d{1,2} last_local_rank=[1-9]')
+    AND NOT after_cancel GROUP BY code ORDER BY code
+"""
 _FEW = 3
 _SHARED = {
     -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
@@ -79,6 +85,7 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _same_device(connection)
     yield from _unanswered(connection)
     yield from _one_signal(connection)
+    yield from _one_of_node(connection)
 
 
 def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -164,3 +171,12 @@ def _one_signal(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(ended) > 1 and len(codes) == 1 and (what := _SHARED.get(next(iter(codes)) or 0)):
         name = signal.Signals(-ended[0][1]).name
         yield f"{what}: {ranks_text([rank for rank, *_ in ended])} were all ended by {name} ({ended[0][2]})"
+
+
+def _one_of_node(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of a node, and not known which."""
+    ended = rows_of(connection, "log_events", _UNNUMBERED, kinds=("process_exit",))
+    if len(ended) == 1 and (what := _SHARED.get(ended[0][0])):
+        ((code, source),) = ended
+        how = f"one of its processes was ended by {signal.Signals(-code).name} ({source})"
+        yield f"{what}: {how}; the command printed there is that of the last process of the node, whichever ended"

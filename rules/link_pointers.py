@@ -42,10 +42,13 @@ _REFUSED = r"""
 SELECT host, min(regexp_extract(subject, 'status=(\d)', 1)), min(source) FROM logged_event
 WHERE kind = 'completion_error' AND regexp_matches(subject, 'status=[24]\b') AND NOT after_cancel GROUP BY host ORDER BY host
 """
-# Hosts whose own ports NCCL reports as failed.
-_OWN_PORTS = """
-SELECT host, count(DISTINCT regexp_extract(text, ':(\\d+):\\d+ \\[', 1)), min(source) FROM logged_event
-WHERE kind = 'nic_event' AND regexp_matches(subject, '(?i)\\bport (error|down|is down)') AND NOT after_cancel GROUP BY host
+# Hosts whose own NICs NCCL reports to have failed: a port, the device, or a queue by a transfer that it refused.
+_OWN_NICS = """
+SELECT host, count(DISTINCT regexp_extract(text, ':(\\d+):\\d+ \\[', 1)), min(source),
+    min(lower(regexp_extract(subject, '(?:\\S+:\\d+ )?(.+)', 1)))
+FROM logged_event WHERE kind = 'nic_event' AND NOT after_cancel AND regexp_matches(subject,
+    '(?i)\\bport (error|down|is down)|catastrophic|device fatal|\\bfatal error|work queue|access violation|\\b[QC][PQ] fatal')
+GROUP BY host
 """
 # Ports over which UCX sent what nobody answered, by host; what is between, or the other side, may have failed as well.
 _UNANSWERED = """
@@ -102,7 +105,7 @@ _LONGEST = 120
 def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get, the surest first."""
     yield from _cut_off(connection)
-    yield from _own_ports(connection)
+    yield from _own_nics(connection)
     yield from _lost_peer(connection)
     yield from _closed_by(connection)
     yield from _one_link(connection)
@@ -169,13 +172,14 @@ def _refused(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"driver, peer memory module (GPUDirect RDMA) and limits of locked memory of {host}: {what}"
 
 
-def _own_ports(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One host, whose processes see its ports fail: where several do it may be a switch."""
-    hosts = rows_of(connection, "log_events", _OWN_PORTS, kinds=("nic_event",))
+def _own_nics(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host, whose processes see its NICs fail: where several do it may be a switch, or a program that all run."""
+    hosts = rows_of(connection, "log_events", _OWN_NICS, kinds=("nic_event",))
     if len(hosts) == 1 and hosts[0][0]:
-        ((host, processes, source),) = hosts
+        ((host, processes, source, what),) = hosts
         whose = f"{processes} of its processes say" if processes > 1 else "one of its processes says"
-        yield f"NICs, cables and switch ports of {host}: a port of its own failed, {whose} ({source})"
+        kind = "a port of its own failed" if "port" in what else f"its own NIC reported a {what}"
+        yield f"NICs, cables and switch ports of {host}: {kind}, {whose} ({source})"
 
 
 def _unanswered(connection: DuckDBPyConnection) -> Iterator[str]:

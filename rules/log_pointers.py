@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.launcher_pointers import launcher_pointers
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
@@ -82,11 +83,6 @@ _KILLED = """
 SELECT subject, min(source) FROM logged_event
 WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod') GROUP BY ALL ORDER BY ALL
 """
-_KILLED_TASKS = """
-SELECT subject, min(source) FROM logged_event
-WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE 'task=% host=% Out Of Memory%' GROUP BY ALL ORDER BY ALL
-"""
-_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) ")
 # Who stopped the job, by its launcher or by Slurm.
 _STOPPED = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
@@ -103,6 +99,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _dead_workers(connection)
     yield from _dead_actor(connection)
     yield from _dead_pods(connection)
+    yield from launcher_pointers(connection)
     yield from _killed(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
     yield from _own_error(heard)
@@ -172,11 +169,6 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _killed(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process of a rank that is not known, perhaps not of the job."""
-    tasks = rows_of(connection, "log_events", _KILLED_TASKS, kinds=("process_exit",))
-    if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
-        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
-        yield f"what {of}: it was killed for its memory ({tasks[0][1]})"
-        return
     killed = rows_of(connection, "log_events", _KILLED, kinds=("oom_kill",))
     if len(killed) == 1:
         ((what, source),) = killed

@@ -12,6 +12,8 @@ from forensics.ingest._job_logs.nccl_lines import NcclLines
 
 LAUNCHER = "launcher"
 """Label of what a launcher says: it is of none of the ranks of the file."""
+_OF_NODES = ("node_failed", "node_suspected", "launch_failed")
+"""What is said of a node is of none of the processes that may have written it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class EventOwners:
 
     def rank(self, label: str | None, kind: str, subject: str | None, host: str | None) -> int | None:
         """The rank; the kernel speaks of any process of the host."""
+        if kind in _OF_NODES:
+            return None
         if label is not None and label in self.ranks:
             return self.ranks[label]
         if kind == "xid":

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from forensics.ingest._job_logs import pods
+from forensics.ingest._job_logs.ended import DESCRIBED
 from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
@@ -93,6 +93,6 @@ class Events:
 
     def ends(self) -> list[int]:
         """The lines in which processes ended, or what JAX waited for, which may come; pods are described anywhere."""
-        ended = [line for line, _, subject in self.of_kind("process_exit") if pods.DESCRIBED not in subject]
+        ended = [line for line, _, subject in self.of_kind("process_exit") if DESCRIBED not in subject]
         ended += [line for line, text, _ in self.of_kind("stall_report") if "Megascale " in text]
         return ended + [line for line, text, _ in self.of_kind("barrier_timeout") if _OF_JAX in text]

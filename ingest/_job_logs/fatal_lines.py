@@ -51,12 +51,20 @@ PATTERNS = (
     # Monitored barriers of gloo, of a rank that rank 0 did not let go on: only the log of rank 0 says who is missing.
     pattern("barrier_unanswered", r"successfully reached monitoredBarrier, but received errors", ""),
     pattern("node_failed", r"(?:srun|salloc): error: Node failure on (?P<host>\S+)", "{host}", ("srun: ", "salloc: ")),
-    pattern("node_failed", r"Remote daemon: \[\[\d{1,10},\d{1,5}\],\d{1,7}\] on node (?P<host>\S{1,253})", "{host}"),
+    # Open MPI 3 and 4, and PRRTE of Open MPI 5, which calls a job by its launcher.
+    pattern(
+        "node_failed",
+        r"Remote daemon: \[(?:\[\d{1,10},\d{1,5}\],\d{1,7}|[\w.-]{1,255}@\d{1,10},\d{1,7})\] on node (?P<host>\S{1,253})",
+        "{host}",
+    ),
+    pattern("launch_failed", r"srun: error: Task launch for \S{1,64} failed on node (?P<host>[\w.-]{1,253}): ", "{host}"),
     pattern(
         "node_failed",
         r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
         "{host}",
     ),
+    # MPICH and its kin, of the peer of a connection; messages of its own name no other rank so.
+    pattern("rank_lost", r"Communication error with rank (?P<peer>\d{1,7}): Connection (?:reset|closed|refused)", "{peer}"),
     # DLRover, of the nodes whose test before the training failed.
     pattern("node_suspected", r"Fault nodes are: \[(?P<nodes>\d{1,6}(?:, \d{1,6}){0,63})\]", "{nodes}"),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
@@ -87,6 +95,7 @@ WORDS = (
         ".cu:",
         "HIP error: ",
         "Fault nodes are: ",
+        "Communication error with rank",
         "reached monitoredBarrier",
         "uncorrectable ECC",
         "uncorrectable NVLink",

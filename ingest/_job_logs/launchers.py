@@ -3,7 +3,7 @@
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
 deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
 launcher.py of MosaicML, the subprocess launcher of Lightning, the executors of vLLM, paddle/distributed/fleet/launch_utils.py
-and launch/controllers of PaddlePaddle.
+and launch/controllers of PaddlePaddle, mindspore/parallel/cluster/process_entity of MindSpore.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -21,7 +21,8 @@ from forensics.ingest._job_logs.ray_actors import RayActors
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
-    *("exited on", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:", "MPI_ABORT was"),
+    *("exited on", "exited due to", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:"),
+    *("MPI_ABORT was", " exit with exception."),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
@@ -58,8 +59,10 @@ _NOTICED = re.compile(
     r"process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on node \S{1,255} exited on"
     r"(?: signal (?P<signal>\d{1,2})|\s*$)"
 )
+# A process that left without the end that MPI asks for; the line breaks before or behind the name of the node.
+_LEFT = re.compile(r" has exited due to process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on\b")
 _NAMED = re.compile(r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?P<gloo>\d{1,7})\s*$)")
-_RUNNING = re.compile(r"(?:RANK (?P<rank>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT ")
+_RUNNING = re.compile(r"(?:RANK (?P<rank>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT (?:[\w.-]{1,64}@)?(?P<host>[\w.-]{1,253})")
 _ABORTED = re.compile(
     r"MPI_ABORT was (?:invoked|called) (?:on|by) "
     r"(?:rank (?P<rank>\d{1,7})|process \[\[\d{1,10},\d{1,10}\],(?P<process>\d{1,7})\])"
@@ -77,6 +80,8 @@ _CRASHED = re.compile(r"\bRank (?P<rank>\d{1,7}) crashed with exit code (?P<code
 _GLOBAL = re.compile(r"Global rank (?P<rank>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,5})")
 _EXPECTED = re.compile(r"Expected zero exit code but got (?P<code>-\d{1,2}) for pid: (?P<pid>\d{1,9})\b")
 _CHILD = re.compile(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,5})")
+# msrun of MindSpore, of each worker that it finds ended when it looks.
+_OF_MSRUN = re.compile(r"\] Worker process (?P<pid>\d{1,9}) exit with exception\.")
 _WORKER = re.compile(r"(?:Worker proc VllmWorker-|RayWorkerProc rank=\[)(?P<rank>\d{1,7})\]? died unexpectedly")
 # A driver hears of the first task that raises; its peers may raise the same, so it is no end of a rank.
 _RAISED = re.compile(
@@ -185,7 +190,7 @@ class LauncherEnds:
         elif noticed and not noticed["signal"]:
             self._named = rank_number(noticed["rank"]), " first by=mpi"
         elif running:
-            self._named = rank_number(running["rank"] or ""), f" pid={running['pid']} by=mpi"
+            self._named = rank_number(running["rank"] or ""), f" pid={running['pid']} host={running['host']} by=mpi"
         elif aborted:
             self._named = rank_number(aborted["rank"] or aborted["process"]), " first by=mpi"
         code = _CODE.search(line)
@@ -209,6 +214,8 @@ def _mpi(line: str) -> Iterator[Ended]:
     if (noticed := _NOTICED.search(line)) and noticed["signal"]:
         pid = f" pid={noticed['pid']}" if noticed["pid"].isdecimal() else ""
         yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']}{pid} first by=mpi")
+    if left := _LEFT.search(line):
+        yield Ended(rank_number(left["rank"]), "exitcode=unknown first by=mpi")
     if status := _STATUS.search(line):
         yield Ended(rank_number(status["rank"]), f"exitcode={status['code']}")
 
@@ -241,6 +248,8 @@ def _by_process(line: str) -> Iterator[Ended]:
     if (unexpected := _EXPECTED.search(line)) and int(unexpected["code"]) in _UNCAUSED:
         # The first in order is stated: an abort may follow from another one.
         yield Ended(None, f"exitcode={unexpected['code']} pid={unexpected['pid']} first")
+    if found := _OF_MSRUN.search(line):
+        yield Ended(None, f"exitcode=unknown pid={found['pid']} time=list by=mpi")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
 

@@ -13,12 +13,14 @@ import re
 import signal
 from collections.abc import Iterator
 
-from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._job_logs import pod_rows
+from forensics.ingest._job_logs.ended import DESCRIBED, Ended
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.values import rank_number
 
 WORDS = (
+    *pod_rows.WORDS,
     "kubectl ",
     "global_ranks=[",
     "Error pod ",
@@ -34,8 +36,6 @@ WORDS = (
     "Gracefully stopping",
     "Aborting on container exit",
 )
-DESCRIBED = " time=list by=mpi"
-"""Ends of one list have no order: they share a time."""
 _LONGEST_BLOCK = 256
 _POD = re.compile(r"Error pod (?P<pod>[\w.-]{1,253}) container \S{1,253} exitCode: (?P<code>\d{1,3})")
 _FAILED = re.compile(
@@ -71,10 +71,11 @@ _SETTING = re.compile(r"^ {2,12}(?P<name>[\w./-]{1,80}): {1,40}(?P<value>\S{1,80
 
 
 class Pods:
-    """Reads them; `ranks` are those of pods with one process, as their description or their agent tells."""
+    """Reads them; `ranks` are those of pods with one process, as their description or their agent tells; `rows` has states."""
 
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
+        self.rows = pod_rows.PodRows()
         self._pod: str | None = None
         self._shown: str | None = None
         self._reason: str | None = None
@@ -88,13 +89,14 @@ class Pods:
         """Whether a description goes on."""
         return self._pod is not None
 
-    def feed(self, line: str) -> Iterator[Ended]:
+    def feed(self, number: int, line: str) -> Iterator[Ended]:
         """What this line completes."""
         self._lines += 1
         if self._lines > _LONGEST_BLOCK:
             self._pod = None
         if not self.is_open and not mentions(line, WORDS):
             return
+        self.rows.feed(number, line)
         if shown := _SHOWN.match(line):
             self._shown = shown["pod"]
         elif "kubectl " in line and is_command(line):

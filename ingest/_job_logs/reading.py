@@ -84,14 +84,13 @@ class _Reader:
         self._tracebacks, self._heading = tracebacks.Tracebacks(), headings.Heading()
         self._table = torchrun.FailureTable()
         self._launchers, self._starts = launchers.LauncherEnds(), launchers.Starts()
-        self._pods = pods.Pods()
+        self._pods, self._served = pods.Pods(), served.Served()
         self._world, self._versions = stated_world.StatedWorld(), stated_versions.StatedVersions()
         self._training = training_lines.TrainingLines()
         self._stragglers = straggler_reports.StragglerReports()
         self._times = stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
         self._milestones = milestones.Milestones(artefact.stored_bytes)
-        self._served = served.Served()
         self._stacks = stack_dumps.StackDumps()
         tables = (self._stragglers, self._table, self._launchers, self._pods, self._times, self._devices)
         self._several_lines = (*tables, self._coordination, self._ray)
@@ -187,7 +186,7 @@ class _Reader:
         for failed in self._table.feed(origin.bare[origin.text :]):
             self.origins.note_local(failed.local_rank, failed.rank)
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))
-        for ended in (*self._launchers.feed(origin.unlabelled), *self._pods.feed(origin.bare)):
+        for ended in (*self._launchers.feed(origin.unlabelled), *self._pods.feed(number, origin.bare)):
             whose = replace(origin, rank=ended.rank, label=ended.label or LAUNCHER, host=None)
             self._event(number, "process_exit", ended.subject, line, whose)
 
@@ -254,6 +253,7 @@ class _Reader:
         found = self.events
         found.add_lost(self._identities.of_node)
         self._coordination.add_to(found)
+        self._pods.rows.add_to(found)
         self._served.add_to(self.events, self.origins.servers)
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
         begin = max(resumed, found.begin_after_gap() or 0, self._start_line)

@@ -20,7 +20,7 @@ _SAID = re.compile(
     r"(?P<first>Root Cause \(first observed failure\):)"
     r"|\btime {0,40}: ?(?P<time>\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)"
     r"|(?<![\w-])rank {0,40}: ?(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)"
-    r"|\bexitcode {0,40}: ?(?P<code>-?\d{1,5}) {0,40}\(pid: (?P<pid>\d{1,9})\)"
+    r"|\bexitcode {0,40}: ?(?P<code>-?\d{1,5})(?: {0,40}\(pid: (?P<pid>\d{1,9})\)| {0,40}$)"
 )
 _RAISED = re.compile(r" {1,8}" + EXCEPTION_TYPE)
 _LONGEST_ENTRY = 512
@@ -61,7 +61,8 @@ class FailureTable:
             elif said["rank"]:
                 self._rank, self._local = rank_number(said["rank"]), int(said["local"])
             elif self._rank is not None:
-                how = f"exitcode={said['code']} pid={said['pid']}{self._mark}{self._time}"
+                pid = f" pid={said['pid']}" if said["pid"] else ""
+                how = f"exitcode={said['code']}{pid}{self._mark}{self._time}"
                 yield Failed("process_exit", self._rank, self._local, how)
                 self._raised_by, self._lines = self._rank, 0
                 self._mark, self._time, self._rank = "", "", None

@@ -125,3 +125,17 @@ def test_the_ranks_of_a_lost_node_by_the_list_that_a_job_prints(tmp_path: Path) 
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.out").write_text(text + STEPS + "srun: error: Node failure on gx3\n")
         assert named(verdict_of(tmp_path / name)) == ({4, 5} if name == "whole" else set())
+
+
+LOST = "ORTE has lost communication with a remote daemon.\n\n  Remote daemon: [[12345,0],3] on node gpu-07\n"
+LOST_BY_PRRTE = LOST.replace("[[12345,0],3]", "[prterun-gpu-01-88@0,3]")
+
+
+@pytest.mark.parametrize("text", [LOST, LOST_BY_PRRTE, "srun: error: Node failure on gpu-07\n"])
+@pytest.mark.parametrize("name", ["rank5.log", "worker_5.log", "logs/5.out"])
+def test_a_lost_node_is_not_of_the_rank_that_a_file_is_called_by(tmp_path: Path, text: str, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("step 3 loss 2.1\n" + text)
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert "gpu-07" in verdict.would_change[0]

@@ -1,0 +1,107 @@
+"""Where to look first by what launchers and schedulers say of one task, process, node or pod of which no rank is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
+from forensics.rules.reductions.text.evidence_text import counted
+
+# Tasks that srun saw end otherwise than by being asked to; several in one line have no order.
+_TASKS = r"""
+SELECT subject, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND regexp_matches(subject, '^task=\S+ host=\S+ ') AND NOT after_cancel
+    AND NOT contains(subject, ' Terminated')
+GROUP BY subject ORDER BY subject
+"""
+_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>.+)")
+_FOR_MEMORY = "Out Of Memory"
+_NOT_LAUNCHED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'launch_failed' GROUP BY subject ORDER BY subject"
+# The process that MPICH and its kin, or msrun of MindSpore, saw end; one that was asked to end did so for another one.
+_BY_PROCESS = r"""
+SELECT regexp_extract(subject, ' pid=(\d+)', 1), regexp_extract(subject, ' host=(\S+)', 1),
+    regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source) FROM logged_event
+WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_cancel
+    AND regexp_matches(subject, '^exitcode=(-?[1-9]\d*|unknown) pid=\d+ (host=\S+|time=list) by=mpi')
+    AND NOT regexp_matches(subject, '^exitcode=(-15|15|143) ')
+GROUP BY ALL ORDER BY ALL
+"""
+# Processes by their number on a node, of a launcher that does not say of which node.
+_LOCAL = r"""
+SELECT regexp_extract(subject, ' local_rank=(\d+)', 1), regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_cancel
+    AND regexp_matches(subject, '^exitcode=-?[1-9]\d* local_rank=\d+')
+GROUP BY ALL ORDER BY ALL
+"""
+# What peers that use MPICH lost, by the rank that they lost.
+_LOST_BY_MPI = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'rank_lost' AND NOT after_cancel GROUP BY subject ORDER BY subject
+"""
+_PODS = r"""
+SELECT regexp_extract(subject, '^pod=(\S+)', 1), regexp_extract(subject, ' state=(\S+)', 1),
+    regexp_extract(subject, ' running=(\d+)', 1), min(source) FROM logged_event
+WHERE kind = 'pod_not_running' GROUP BY ALL ORDER BY ALL
+"""
+
+
+def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
+    yield from _task_of_srun(connection)
+    yield from _not_launched(connection)
+    yield from _by_process(connection)
+    yield from _lost_by_mpi(connection)
+    yield from _by_local_number(connection)
+    yield from _pod_that_does_not_run(connection)
+
+
+def _task_of_srun(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One task; on its host it may be one rank or the launcher of several."""
+    tasks = rows_of(connection, "log_events", _TASKS, kinds=("process_exit",))
+    if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
+        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
+        how = "it was killed for its memory" if task["how"].startswith(_FOR_MEMORY) else f"srun saw it end ({task['how']})"
+        yield f"what {of}: {how} ({tasks[0][1]})"
+
+
+def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node; what keeps tasks from starting on several is of the job or of the cluster."""
+    nodes = rows_of(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",))
+    if len(nodes) == 1:
+        ((node, source),) = nodes
+        yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
+
+
+def _by_process(connection: DuckDBPyConnection) -> Iterator[str]:
+    ended = rows_of(connection, "log_events", _BY_PROCESS, kinds=("process_exit",))
+    if len(ended) == 1:
+        ((pid, host, code, source),) = ended
+        where, how = f" on {host}" if host else "", f"exit code {code}; " if code else ""
+        yield f"the log of process {pid}{where} and the kernel log of its host: its launcher saw it end ({how}{source})"
+
+
+def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; where peers lose several, an abort may have taken all of them down."""
+    lost = rows_of(connection, "log_events", _LOST_BY_MPI, kinds=("rank_lost",))
+    if len(lost) == 1:
+        ((rank, source),) = lost
+        yield f"log, exit code and kernel log of rank {rank}: a peer lost its connection with it alone ({source})"
+
+
+def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:
+    ended = rows_of(connection, "log_events", _LOCAL, kinds=("process_exit",))
+    if len(ended) == 1:
+        ((number, code, source),) = ended
+        what = f"its launcher saw it fail (exit code {code}; {source})"
+        yield f"the end of the log of local rank {number}, and which node it is on: {what}"
+
+
+def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One pod beside running pods of its job."""
+    pods = rows_of(connection, "log_events", _PODS, kinds=("pod_not_running",))
+    if len(pods) == 1:
+        ((pod, state, running, source),) = pods
+        others = f"{counted(int(running), 'other pod')} of its job run"
+        yield f"log (`kubectl logs --previous`) and events of pod {pod}: its state is {state} ({source}), {others}"

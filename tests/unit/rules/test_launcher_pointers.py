@@ -1,0 +1,109 @@
+"""Where to begin with what launchers and schedulers say of one task, process, node or pod, and that several are no lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, pasted
+
+MPICH = (
+    "===================================================\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+    "=   PID {1} RUNNING AT {0}\n=   EXIT CODE: {2}\n=   CLEANING UP REMAINING PROCESSES\n"
+)
+PEER = "MPID_nem_tcp_connpoll(1826): Communication error with rank {}: Connection reset by peer\n"
+UNLAUNCHED = "srun: error: Task launch for 77.0 failed on node {}: Job credential expired\n"
+NODE = "[2026-01-03 15:45:13,982] [ERROR] [launch.py:321:x] ['python', 'a.py', '--local_rank={}'] exits with return code = {}\n"
+MSRUN = "[ERROR] ME(130:28,MainProcess):2026-01-03-14:22:26.839.923 [m/_api.py:268] Worker process {} exit with exception.\n"
+PADDLE = "Container rank {} status failed cmd ['python', '-u', 't.py'] code -6 log log/default.2.log\n"
+NIC = "cn-{0}:91:{1} [0] transport/net_ib.cc:93 NCCL WARN NET/IB : {2}Got async event : {3}\n"
+PODS = "NAME                 READY   STATUS    RESTARTS   AGE\n"
+
+
+def pod(name: str, state: str, restarts: str = "0") -> str:
+    return f"{name:20} 0/1     {state:16}   {restarts}          12m\n"
+
+
+JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("srun: error: c002: task 0: Killed\n", "what task 0 of srun on c002 was"),
+        (UNLAUNCHED.format("cn131"), "the log of slurmd, the clock and munge of cn131"),
+        (MPICH.format("cn-4", 1082, 134), "the log of process 1082 on cn-4"),
+        (MPICH.format("jo@cn-4", 1082, 134), "the log of process 1082 on cn-4"),
+        (PEER.format(1) * 2, "log, exit code and kernel log of rank 1"),
+        (NODE.format(3, -7), "shared memory of their host"),
+        (MSRUN.format(1306), "the log of process 1306 and the kernel log of its host"),
+        (PADDLE.format(2), "the end of the log of local rank 2"),
+        (NIC.format(1, 91, "", "local catastrophic error"), "of cn-1: its own NIC reported a local catastrophic error"),
+        (
+            NIC.format(1, 91, "mlx5_0:1 ", "local access violation work queue error"),
+            "of cn-1: its own NIC reported a local acc",
+        ),
+        (
+            PODS + JOB + pod("fit-worker-0", "Error"),
+            "events of pod fit-worker-0: its state is Error (job.log#line=4), 2 other pods",
+        ),
+        (PODS + pod("fit-worker-0", "CrashLoopBackOff", "8 (2m ago)") + JOB, "its state is CrashLoopBackOff"),
+        (PODS + JOB + pod("fit-worker-0", "Pending"), "its state is Pending"),
+        (PODS + pod("t-0-x7k2p", "Running") + pod("t-1-abcde", "ImagePullBackOff"), "events of pod t-1-abcde"),
+    ],
+)
+def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert not named(verdict)
+    assert said in verdict.would_change[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: error: c002: task 0: Killed\nsrun: error: c003: task 1: Killed\n",
+        "srun: error: c002: task 0: Terminated\n",
+        UNLAUNCHED.format("cn131") + UNLAUNCHED.format("cn132"),
+        MPICH.format("cn-4", 1082, 134) + MPICH.format("cn-5", 1083, 134),
+        MPICH.format("cn-4", 1082, 15),
+        PEER.format(1) + PEER.format(4),
+        NODE.format(3, -15),
+        NODE.format(3, 1),
+        MSRUN.format(1306) + MSRUN.format(1307),
+        PADDLE.format(2) + PADDLE.format(3),
+        NIC.format(1, 91, "", "local catastrophic error") + NIC.format(2, 91, "", "local catastrophic error"),
+        NIC.format(1, 91, "mlx5_0:1 ", "client reregistration event"),
+        PODS + JOB + pod("fit-worker-0", "Completed"),
+        PODS + JOB + pod("old-worker-0", "Error"),
+        PODS + pod("fit-worker-0", "Error") + pod("fit-worker-1", "Error"),
+        PODS + JOB + pod("fit-worker-0", "Error") + pod("fit-worker-2", "Error"),
+        PODS + JOB + pod("fit-worker-0", "Error") + pod("fit-worker-0", "Running"),
+        PODS + pod("exp-a-0", "Running") + pod("exp-b-0", "Error"),
+    ],
+)
+def test_what_is_no_lead(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert not named(verdict)
+    assert not verdict.leads
+
+
+LEFT = "{} has exited due to process rank 2 with PID 1705 on{}node gx2 exiting{}improperly. There are three reasons"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "before", "behind"), [("mpirun", "\n", " "), ("prterun", " ", "\n"), ("mpiexec", " ", " ")]
+)
+def test_the_rank_that_left_mpi_without_its_end(tmp_path: Path, launcher: str, before: str, behind: str) -> None:
+    verdict = pasted(tmp_path, LEFT.format(launcher, before, behind) + " this could occur:\n")
+    assert (named(verdict), verdict.outcome) == ({2}, Outcome.FAILSTOP)
+
+
+def test_a_row_of_torchrun_without_the_number_of_the_process(tmp_path: Path) -> None:
+    row = "  rank      : {0} (local_rank: {0})\n  exitcode  : {1} \n  error_file: <N/A>\n"
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \nRoot Cause (first observed failure):\n"
+    at = "[0]:\n  time      : 2026-01-03_17:02:3{}\n  host      : gpu21\n"
+    assert named(pasted(tmp_path, head + at.format(3) + row.format(1, 1))) == {1}
+    asked = head + at.format(3) + row.format(1, 1) + at.format(5) + row.format(0, -15)
+    assert named(pasted(tmp_path, asked)) == {1}
