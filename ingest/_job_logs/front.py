@@ -73,6 +73,7 @@ _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Excepti
 """torch before 2.2 writes the number within the group like this."""
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee", "box")
 _ALIKE = ("server", "local", "node")
+_OUTER = ("pod", "service", "unit")
 _RANKS = ("rank", "ranked", "short", "tagged", "worker")
 _MOST_ELEMENTS = 8
 _LONGEST_FRONT = 256
@@ -82,8 +83,9 @@ _LONGEST_FRONT = 256
 class Front:
     """`labels` are kind and name of who wrote a line, `rank` a global rank that stands there.
 
-    `bare` is the line without times, streams and levels, whose text begins at `text`, behind all labels. `time_ns` is
-    CLOCK_REALTIME, None without a zone.
+    `bare` is the line without times, streams and levels, whose text begins at `text`, behind all labels; `process` is where
+    that begins which the process itself wrote, behind labels of containers and units. `time_ns` is CLOCK_REALTIME, None without
+    a zone.
     """
 
     bare: str
@@ -92,13 +94,14 @@ class Front:
     labels: tuple[tuple[str, str], ...] = ()
     host: str | None = None
     time_ns: int | None = None
+    process: int = 0
 
 
 def front(line: str) -> Front:
     """Read the front of a line."""
     if line.startswith('{"') and (logged := _LOGGED.search(line)):
         return _unpacked(line, logged)
-    kept, place = "", 0
+    kept, place, process = "", 0, 0
     rank = host = time_ns = None
     labels: dict[str, str] = {}
     for _ in range(_MOST_ELEMENTS):
@@ -128,11 +131,12 @@ def front(line: str) -> Front:
             own = _OF_ACTOR.search(found[kind]) if kind == "actor" else None
             rank = rank_number(own[1]) if own else rank
         kept += found[0] if kind in (*_LABELS, *_RANKS, *_ALIKE) else ""
+        process = len(kept) if labels.keys() <= {*_OUTER} and rank is None else process
     rank = _writer(line, place) if rank is None else rank
     if not place:
         return Front(line, rank=rank)
     known = tuple((kind, labels[kind]) for kind in _LABELS if kind in labels)
-    return Front(kept + line[place:], len(kept), rank, known, host, time_ns)
+    return Front(kept + line[place:], len(kept), rank, known, host, time_ns, process)
 
 
 def _writer(line: str, place: int) -> int | None:

@@ -30,13 +30,16 @@ _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7})(?::(?=[ \[])|\|(?= ))" + _RANKS)
 _BOXES = re.compile(rb"\n\[(\d{1,4})\]:?(?= [^\s\[])")
 _LOCALS = re.compile(rb"\n()(?=\[[A-Za-qs-z])" + _RANKS)
-_ACTORS = re.compile(rb"\n\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
-_WORKERS = re.compile(rb"\n\((Worker(?:_[A-Z]{2,8}\d{1,5}){1,6} pid=\d{1,9})\) ")
+_CONTAINER = (
+    rb"\n(?:\[pod/([\w.-]{1,253})/[\w.-]{1,253}\] (?:\d{4}-\d\d-\d\dT\S{9,26} )?|([A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\| ?)?"
+)
+_ACTORS = re.compile(_CONTAINER + rb"\(([\w.:-]{0,80} ?pid=\d{1,9}(?:, ip=[\w.:]{1,45})?)\) ?\[rank(\d{1,7})\]")
+_WORKERS = re.compile(_CONTAINER + rb"\((Worker(?:_[A-Z]{2,8}\d{1,5}){1,6} pid=\d{1,9})\) ")
 _PODS = re.compile(
     rb"\n(?:\[pod/([\w.-]{1,253})/[\w.-]{1,253}\]|([A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|)[^\n]{0,80}?"
     rb" rank (\d{1,7})/(\d{1,7})\b"
 )
-_SERVERS = re.compile(rb"\n\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
+_SERVERS = re.compile(_CONTAINER + rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
@@ -48,7 +51,8 @@ _MAX_LABELS = 1 << 17
 class Origin:
     """Who wrote one line: the global rank, or a label that several lines share; its time, and a host that stands in front.
 
-    `bare` is the line without times, streams and levels; its text begins at `text`, behind the labels.
+    `bare` is the line without times, streams and levels; its text begins at `text`, behind the labels, and what the process
+    itself wrote at `process`, behind those of containers and units.
     """
 
     rank: int | None
@@ -57,11 +61,13 @@ class Origin:
     text: int
     host: str | None = None
     time_ns: int | None = None
+    process: int = 0
 
     @property
     def unlabelled(self) -> str:
         """The line without what a runtime of containers puts in front; what a process writes in front of its lines stays."""
-        return self.bare[self.text :] if self.label and not _OF_PROCESS.search(self.label) else self.bare
+        whole = self.label is not None and not _OF_PROCESS.search(self.label)
+        return self.bare[self.text if whole else self.process :]
 
     def stated(self, rank: str | None) -> Origin:
         """The same with the rank of the job that its text states, if any."""
@@ -87,7 +93,7 @@ class Origins:
         rank = rank_number(stated[1]) if stated else found.rank
         label = " ".join(f"{kind} {_plain(name)}" for kind, name in found.labels) or None
         self.note(label, rank)
-        return Origin(rank, label, found.bare, found.text, found.host, found.time_ns)
+        return Origin(rank, label, found.bare, found.text, found.host, found.time_ns, found.process)
 
     def survey(self, block: bytes) -> None:
         """Note tasks, local ranks and actors that stand at the very front of lines, whatever the lines say."""
@@ -97,12 +103,12 @@ class Origins:
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
         for box in {*_BOXES.findall(lines)}:
             self.note(f"box {int(box)}", None)
-        for actor, rank in {*_ACTORS.findall(lines)}:
-            self.note(f"actor {actor.decode()}", rank_number(rank.decode()))
-        for worker in {*_WORKERS.findall(lines)}:
-            self.note(f"actor {worker.decode()}", None)
-        for axes in {*_SERVERS.findall(lines)}:
-            self.note(f"actor {server_title(axes.decode())}", None)
+        for *outer, actor, rank in {*_ACTORS.findall(lines)}:
+            self.note(f"{_container(*outer)}actor {actor.decode()}", rank_number(rank.decode()))
+        for *outer, worker in {*_WORKERS.findall(lines)}:
+            self.note(f"{_container(*outer)}actor {worker.decode()}", None)
+        for *outer, axes in {*_SERVERS.findall(lines)}:
+            self.note(f"{_container(*outer)}actor {server_title(axes.decode())}", None)
         for pod, service, rank, size in {*_PODS.findall(lines)}:
             if int(rank) < int(size):
                 name = f"pod {pod.decode()}" if pod else f"service {service.decode()}"
@@ -160,6 +166,11 @@ class Origins:
         if not offsets and sorted(numbers.values()) == list(range(world or 0)):
             return numbers
         return {label: number + offset for offset in offsets for label, number in numbers.items()} if len(offsets) == 1 else {}
+
+
+def _container(pod: bytes, service: bytes) -> str:
+    """The label of a container in front of that of a process, if there is one."""
+    return f"pod {pod.decode()} " if pod else f"service {service.decode()} " if service else ""
 
 
 def _plain(name: str) -> str:

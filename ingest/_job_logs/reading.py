@@ -180,7 +180,7 @@ class _Reader:
         raised = self._tracebacks.feed(number, origin)
         headed = self._heading.feed(number, line, origin)
         if raised is not None:
-            self._raised(number, line, origin if origin.label else raised.origin, raised, headed)
+            self._raised(number, line, raised.whose(origin), raised, headed)
         elif (headless := tracebacks.headless(origin)) is not None:
             self._event(number, "exception", headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):

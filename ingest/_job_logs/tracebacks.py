@@ -53,6 +53,11 @@ class Raised(NamedTuple):
     origin: Origin
     is_end: bool
 
+    def whose(self, last: Origin) -> Origin:
+        """Who raised it: its last line may have the label of a container alone, and its first one that of a process in it."""
+        begins_within = (self.origin.label or "").startswith(f"{last.label} ")
+        return self.origin if last.label is None or begins_within else last
+
 
 class _Open(NamedTuple):
     origin: Origin
@@ -109,7 +114,7 @@ class Tracebacks:
     def _begin(self, number: int, origin: Origin, prefix: str) -> None:
         # What stands behind a message in one line goes on in lines of its own.
         is_end = prefix.endswith(_SERVER_ENDS)
-        prefix = "" if is_end else prefix
+        prefix = prefix[: origin.process] if is_end else prefix
         is_end = is_end or origin.label in self._ending
         self._ending.discard(origin.label)
         if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
