@@ -25,6 +25,16 @@ ORDER BY path, locator LIMIT 2
 _ABORTED = """
 SELECT DISTINCT rank FROM log_events WHERE kind = 'process_exit' AND rank IS NOT NULL AND starts_with(subject, 'exitcode=-6 ')
 """
+_NEAR = "SELECT subject, min(source) FROM logged_event WHERE kind = 'mismatch_near' GROUP BY subject ORDER BY subject"
+
+
+def mismatch_near(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One number that old releases of NCCL name: its rank, or one beside it in the communicator, made another call."""
+    near = rows_of(connection, "log_events", _NEAR, kinds=("mismatch_near",))
+    if len(near) == 1:
+        ((number, source),) = near
+        how = "logs with NCCL_DEBUG_SUBSYS=COLL show them"
+        yield f"the calls of number {number} of the communicator and of those beside it ({source}), one of which differs: {how}"
 
 
 def refused_message(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -36,6 +36,12 @@ FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_can
     AND regexp_matches(subject, '^exitcode=-?[1-9]\d* local_rank=\d+')
 GROUP BY ALL ORDER BY ALL
 """
+# The process of Elastic Horovod that its launcher saw end first, by its number on its host.
+_SLOTS = r"""
+SELECT regexp_extract(subject, ' slot=(\S+)', 1), regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'process_exit' AND contains(subject, ' slot=') AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+"""
+_OF_TPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'worker_failed' GROUP BY subject ORDER BY subject"
 # What peers that use MPICH lost, by the rank that they lost.
 _LOST_BY_MPI = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'rank_lost' AND NOT after_cancel GROUP BY subject ORDER BY subject
@@ -52,6 +58,8 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _task_of_srun(connection)
     yield from _not_launched(connection)
     yield from _by_process(connection)
+    yield from _by_slot(connection)
+    yield from _of_session(connection)
     yield from _lost_by_mpi(connection)
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
@@ -80,6 +88,23 @@ def _by_process(connection: DuckDBPyConnection) -> Iterator[str]:
         ((pid, host, code, source),) = ended
         where, how = f" on {host}" if host else "", f"exit code {code}; " if code else ""
         yield f"the log of process {pid}{where} and the kernel log of its host: its launcher saw it end ({how}{source})"
+
+
+def _by_slot(connection: DuckDBPyConnection) -> Iterator[str]:
+    ended = rows_of(connection, "log_events", _SLOTS, kinds=("process_exit",))
+    if len(ended) == 1:
+        ((slot, code, source),) = ended
+        host, _, number = slot.removesuffix("]").partition("[")
+        which = f"process {number} of Horovod on {host}"
+        yield f"the log of {which} and the kernel log of its host: it was the first to end (exit code {code}; {source})"
+
+
+def _of_session(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One worker of TPUs; the others of its session fail with it."""
+    failed = rows_of(connection, "log_events", _OF_TPUS, kinds=("worker_failed",))
+    if len(failed) == 1:
+        ((worker, source),) = failed
+        yield f"the log and chips of worker {worker}: the master of the session of TPUs got an error from it alone ({source})"
 
 
 def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:

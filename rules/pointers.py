@@ -18,7 +18,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.awaited_pointers import awaited_pointers
-from forensics.rules.call_pointers import differing_calls, refused_message
+from forensics.rules.call_pointers import differing_calls, mismatch_near, refused_message
 from forensics.rules.end_pointers import end_pointers
 from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
@@ -91,6 +91,7 @@ def pointers(
         *awaited_pointers(connection),
         *differing_calls(mismatches),
         *refused_message(connection),
+        *mismatch_near(connection),
         *_works_longer(connection),
         *_idle(connection),
         *(held := tuple(_throttled(connection))),

@@ -46,6 +46,14 @@ PATTERNS = (
     ),
     # The driver of a TPU, of a chip of its host.
     pattern("device_error", r"!!!! FATAL ERROR !!!! for \[(?P<what>/dev/\w{1,16} [\w:.-]{1,128})\]", "a fatal error of {what}"),
+    # The master of a session of TPUs, of a worker whose chips failed.
+    pattern("worker_failed", r"detected TPU session error from worker (?P<worker>[\w.-]{1,253})", "{worker}"),
+    # NCCL before 2.9, of a call unlike that of a peer, by the number within the communicator.
+    pattern(
+        "mismatch_near",
+        r"Mismatched collective detected, please check your collective calls at and around rank (?P<near>\d{1,7})",
+        "{near}",
+    ),
     # PyTorch/XLA, of the process of one device; an error of the program is that of all.
     pattern("raised_on_device", r"Exception in device=(?P<what>[A-Z]{2,6}:\d{1,7}): ", "{what}"),
     # Monitored barriers of gloo, of a rank that rank 0 did not let go on: only the log of rank 0 says who is missing.
@@ -104,6 +112,8 @@ WORDS = (
         "] Check failed: ",
         "] Non-OK-status: ",
         "!!!! FATAL ERROR !!!! for ",
+        "detected TPU session error",
+        "Mismatched collective",
         "Exception in device=",
         "Memory access fault",
         "HW Exception by GPU",

@@ -61,7 +61,10 @@ _NOTICED = re.compile(
 )
 # A process that left without the end that MPI asks for; the line breaks before or behind the name of the node.
 _LEFT = re.compile(r" has exited due to process rank (?P<rank>\d{1,7}) with PID (?P<pid>\S{1,32}) on\b")
-_NAMED = re.compile(r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?P<gloo>\d{1,7})\s*$)")
+# Elastic Horovod counts processes on their host, as their ranks may change.
+_NAMED = re.compile(
+    r"Process name: (?:\[\[\d{1,10},\d{1,10}\],(?P<mpi>\d{1,7})\]|(?:(?P<gloo>\d{1,7})|(?P<slot>[\w.-]{1,253}\[\d{1,5}\]))\s*$)"
+)
 _RUNNING = re.compile(r"(?:RANK (?P<rank>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT (?:[\w.-]{1,64}@)?(?P<host>[\w.-]{1,253})")
 _ABORTED = re.compile(
     r"MPI_ABORT was (?:invoked|called) (?:on|by) "
@@ -186,7 +189,8 @@ class LauncherEnds:
         named, running, aborted = _NAMED.search(line), _RUNNING.search(line), _ABORTED.search(line)
         noticed = _NOTICED.search(line)
         if named:
-            self._named = rank_number(named["mpi"] or named["gloo"]), " first by=mpi"
+            slot = f" slot={named['slot']}" if named["slot"] else ""
+            self._named = rank_number(named["mpi"] or named["gloo"] or ""), f"{slot} first by=mpi"
         elif noticed and not noticed["signal"]:
             self._named = rank_number(noticed["rank"]), " first by=mpi"
         elif running:

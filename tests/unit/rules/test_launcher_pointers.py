@@ -26,6 +26,14 @@ def pod(name: str, state: str, restarts: str = "0") -> str:
     return f"{name:20} 0/1     {state:16}   {restarts}          12m\n"
 
 
+HOROVOD = "The first process to do so was:\nProcess name: {0}[{1}]\nExit code: {2}\n"
+TPU = (
+    "E0511 18:18:50.796514 915 session_master.cc:505] Session master detected TPU session error from worker {}.svc:8471. The\n"
+)
+NEAR = (
+    "n1:90:91 [0] enqueue.cc:94 NCCL WARN Mismatched collective detected, please check your collective calls at and around "
+    "rank {}. You can use NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL to see the collective logs\n"
+)
 JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
 
 
@@ -39,6 +47,9 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
         (PEER.format(1) * 2, "log, exit code and kernel log of rank 1"),
         (NODE.format(3, -7), "shared memory of their host"),
         (MSRUN.format(1306), "the log of process 1306 and the kernel log of its host"),
+        (HOROVOD.format("gx-2", 0, 1), "the log of process 0 of Horovod on gx-2"),
+        (TPU.format("job-15"), "the log and chips of worker job-15.svc"),
+        (NEAR.format(3) * 2, "the calls of number 3 of the communicator"),
         (PADDLE.format(2), "the end of the log of local rank 2"),
         (NIC.format(1, 91, "", "local catastrophic error"), "of cn-1: its own NIC reported a local catastrophic error"),
         (
@@ -72,6 +83,9 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
         NODE.format(3, -15),
         NODE.format(3, 1),
         MSRUN.format(1306) + MSRUN.format(1307),
+        HOROVOD.format("gx-2", 0, 1) + HOROVOD.format("gx-2", 1, 1),
+        NEAR.format(3) + NEAR.format(7),
+        TPU.format("job-15") + TPU.format("job-14"),
         PADDLE.format(2) + PADDLE.format(3),
         NIC.format(1, 91, "", "local catastrophic error") + NIC.format(2, 91, "", "local catastrophic error"),
         NIC.format(1, 91, "mlx5_0:1 ", "client reregistration event"),
