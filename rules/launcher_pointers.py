@@ -10,11 +10,12 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.rules.reductions.text.evidence_text import counted
 
-# Tasks that srun saw end otherwise than by being asked to; several in one line have no order.
+# Tasks that a signal ended which no peer and no launcher sends in good order; several in one line have no order. What exits
+# with a code may be the launcher of ranks that tell more.
 _TASKS = r"""
 SELECT subject, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND regexp_matches(subject, '^task=\S+ host=\S+ ') AND NOT after_cancel
-    AND NOT contains(subject, ' Terminated')
+    AND regexp_matches(subject, ' (Killed|Out Of Memory|Segmentation fault|Bus error|Illegal instruction)')
 GROUP BY subject ORDER BY subject
 """
 _TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>.+)")
@@ -53,9 +54,17 @@ WHERE kind = 'pod_not_running' GROUP BY ALL ORDER BY ALL
 """
 
 
+def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One task; on its host it may be one rank or the launcher of several."""
+    tasks = rows_of(connection, "log_events", _TASKS, kinds=("process_exit",))
+    if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
+        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
+        how = "it was killed for its memory" if task["how"].startswith(_FOR_MEMORY) else f"srun saw it end ({task['how']})"
+        yield f"what {of}: {how} ({tasks[0][1]})"
+
+
 def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
-    yield from _task_of_srun(connection)
     yield from _not_launched(connection)
     yield from _by_process(connection)
     yield from _by_slot(connection)
@@ -63,15 +72,6 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_by_mpi(connection)
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
-
-
-def _task_of_srun(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One task; on its host it may be one rank or the launcher of several."""
-    tasks = rows_of(connection, "log_events", _TASKS, kinds=("process_exit",))
-    if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
-        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
-        how = "it was killed for its memory" if task["how"].startswith(_FOR_MEMORY) else f"srun saw it end ({task['how']})"
-        yield f"what {of}: {how} ({tasks[0][1]})"
 
 
 def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:

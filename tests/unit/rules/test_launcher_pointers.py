@@ -76,6 +76,7 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
     [
         "srun: error: c002: task 0: Killed\nsrun: error: c003: task 1: Killed\n",
         "srun: error: c002: task 0: Terminated\n",
+        "srun: error: c002: task 0: Exited with exit code 1\n",
         UNLAUNCHED.format("cn131") + UNLAUNCHED.format("cn132"),
         MPICH.format("cn-4", 1082, 134) + MPICH.format("cn-5", 1083, 134),
         MPICH.format("cn-4", 1082, 15),
@@ -101,6 +102,12 @@ def test_what_is_no_lead(tmp_path: Path, text: str) -> None:
     verdict = pasted(tmp_path, text)
     assert not named(verdict)
     assert not verdict.leads
+
+
+@pytest.mark.parametrize("end", [MPICH.format("cn-4", 1082, 1), "srun: error: c002: task 0: Exited with exit code 1\n"])
+def test_the_error_of_a_rank_tells_more_than_that_its_launcher_ended(tmp_path: Path, end: str) -> None:
+    error = 'step 3\nTraceback (most recent call last):\n  File "t.py", line 90, in <module>\nValueError: bad row\n'
+    assert "ValueError: bad row" in pasted(tmp_path, error + end).would_change[0]
 
 
 LEFT = "{} has exited due to process rank 2 with PID 1705 on{}node gx2 exiting{}improperly. There are three reasons"
