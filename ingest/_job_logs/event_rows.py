@@ -15,6 +15,10 @@ from forensics.ingest._job_logs.line_origin import Origin
 
 _EARLIER = "earlier_"
 _LOCAL = re.compile(r" local_rank=(\d{1,7})\b")
+_OF_AGENT = re.compile(r" pid=(\d{1,9}) local_rank=\d")
+_SENT = re.compile(r"pid=(\d{1,9}) ")
+# How many lines above the process that failed an agent closes the others, and how many ends are looked at.
+_NEAR, _MOST_ENDS = 256, 64
 _OF_JAX = "Barrier timed out. "
 _PASSED = re.compile(r"(?:^|[\s=])\d{1,6} passed(?:, \d{1,6} [a-z]{4,10})* in \d[\d.]{0,11}s(?: \([\d:]{4,9}\))?(?: =+)?\s*$")
 _FAILED = re.compile(r"\d (?:failed|errors?)\b")
@@ -44,10 +48,25 @@ class Events:
         """Ranks that lines state."""
         return frozenset(rank for rank in self.columns["rank"] if rank is not None)
 
-    def others_than(self, rank: int | None) -> frozenset[int]:
-        """Ranks that lines state beside this one, and numbers from 1 on that a launcher, which then writes here, counted."""
+    def others_than(self, rank: int | None, is_stated: bool) -> frozenset[int]:
+        """Ranks that lines state beside this one, and numbers from 1 on that a launcher, which then writes here, counted.
+
+        Where it `is_stated` whose the file is, only an agent that closed other processes shows that several write here.
+        """
+        closed = {1} if self._closed_others() else set()
+        if is_stated:
+            return frozenset(closed)
         counted = (_LOCAL.search(subject) for _, _, subject in self.of_kind("process_exit"))
-        return (self.stated_ranks - {rank}) | {int(said[1]) for said in counted if said and int(said[1])}
+        numbers = {int(said[1]) for said in counted if said and int(said[1])}
+        return (self.stated_ranks - {rank}) | numbers | closed
+
+    def _closed_others(self) -> bool:
+        """Whether an agent closed a process for another one that failed: then there is a number 1."""
+        closed = [(line, said[1]) for line, _, subject in self.of_kind("signal_sent") if (said := _SENT.match(subject))]
+        failed = [(line, said[1]) for line, _, subject in self.of_kind("process_exit") if (said := _OF_AGENT.search(subject))]
+        return any(
+            0 <= end - line <= _NEAR and pid != other for end, pid in failed[:_MOST_ENDS] for line, other in closed[:_MOST_ENDS]
+        )
 
     def hosts_of(self, kind: str) -> frozenset[str | None]:
         """Hosts that events of a kind are of."""

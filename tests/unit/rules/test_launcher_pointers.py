@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Outcome
-from tests.recordings.verdicts import named, pasted
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 MPICH = (
     "===================================================\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
@@ -128,3 +128,16 @@ def test_a_row_of_torchrun_without_the_number_of_the_process(tmp_path: Path) -> 
     assert named(pasted(tmp_path, head + at.format(3) + row.format(1, 1))) == {1}
     asked = head + at.format(3) + row.format(1, 1) + at.format(5) + row.format(0, -15)
     assert named(pasted(tmp_path, asked)) == {1}
+
+
+CLOSED = "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 10401 closing signal SIGTERM\n"
+FAILED = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: {}) of binary: /a/python\n"
+)
+
+
+def test_an_agent_that_closed_others_is_not_the_rank_that_its_file_is_called_by(tmp_path: Path) -> None:
+    (tmp_path / "rank5.log").write_text(CLOSED + FAILED.format(10398))
+    assert 5 not in named(verdict_of(tmp_path))
+    (tmp_path / "rank5.log").write_text(FAILED.format(10398))
+    assert named(verdict_of(tmp_path)) == {5}, "the only process of its agent"
