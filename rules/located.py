@@ -135,9 +135,15 @@ def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[
     ended they see how far its device came: its host may have been as far ahead of that as theirs are.
     """
     found = [place for rank in suspect.ranks if (place := _place(suspect, rank, places, members))]
-    yield from found
-    if not found and not _MESSAGE.match(suspect.stage.operation or ""):
-        for rank in members.get(suspect.stage.communicator or "", ()):
+    # A program that differs may show no pass there: what its peers make at that number is what it should have made.
+    differs = suspect.cause in _OF_PROGRAMS and not any(place.in_pass for place in found)
+    theirs = tuple(_of_peers(suspect, places, members)) if differs or not found else ()
+    yield from found if found and not (theirs and all(place.in_pass for place in theirs)) else theirs
+
+
+def _of_peers(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
+    if not _MESSAGE.match(suspect.stage.operation or ""):
+        for rank in sorted({*members.get(suspect.stage.communicator or "", ())} - {*suspect.ranks}):
             place = _of_call(suspect, rank, places, members)
             if place is not None:
                 is_open = suspect.cause in _OF_ENDED and _runs_ahead(rank, places)

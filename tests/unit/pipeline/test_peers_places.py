@@ -1,0 +1,39 @@
+"""Where a rank stopped whose program differs: in the pass in which its peers make the call that it should have made."""
+
+from __future__ import annotations
+
+from unittest.mock import create_autospec
+
+import pytest
+
+from forensics.model import Cause, StageRef, Suspect
+from forensics.rules.located import _places
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+
+OWN = CallPlace(stage=1)
+PASS = CallPlace("backward", 5, stage=1, in_pass=True)
+BESIDE = CallPlace(stage=2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "own", "peer", "microbatches"),
+    [
+        (Cause.COLLECTIVE_MISMATCH, OWN, PASS, [5]),
+        (Cause.COLLECTIVE_MISMATCH, OWN, BESIDE, [None]),
+        (Cause.COLLECTIVE_MISMATCH, OWN, None, [None]),
+        (Cause.COLLECTIVE_MISMATCH, CallPlace("forward", 2, in_pass=True), PASS, [2]),
+        (Cause.HOST_STALL, OWN, PASS, [None]),
+        (Cause.HOST_STALL, None, PASS, [5]),
+    ],
+    ids=["peers are in a pass", "in none", "no peer", "its own pass is known", "a program like the others", "no record"],
+)
+def test_whose_pass_counts(cause: Cause, own: CallPlace | None, peer: CallPlace | None, microbatches: list[int | None]) -> None:
+    stage = StageRef(operation="all_reduce", communicator="tp", sequence=9)
+    suspect = create_autospec(Suspect, instance=True, cause=cause, ranks=(1,), stage=stage)
+    places = create_autospec(CallPlaces, instance=True)
+    places.of_call.side_effect = lambda rank, *_: own if rank == 1 else peer
+    places.of_stop.return_value = None
+    places.has.return_value = True
+    found = list(_places(suspect, places, {"tp": (0, 1)}))
+    assert [each.microbatch for each in found] == microbatches
+    assert [each.stage for each in found][:1] == [2 if peer is BESIDE and own is None else (own or PASS).stage]
