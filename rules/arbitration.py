@@ -27,6 +27,7 @@ from forensics.rules.facts.symptoms import Findings, Symptoms
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.restated import leaves_open, names_one_of, says_less
 
 _BELIEFS = tuple(Belief)
 _CONFIDENCES = tuple(Confidence)
@@ -119,7 +120,7 @@ def _is_narrowed(each: Hypothesis, better: Hypothesis) -> bool:
     """
     open_, named = each.finding, better.finding
     narrower = named.members is Members.EACH and named.ranks == open_.ranks and (open_.cause, named.cause) in _NARROWER
-    if not (_names_one_of(named, open_) or narrower):
+    if not (names_one_of(named, open_) or narrower):
         return False
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
     states = tuple(each.mechanism.state if each.mechanism else None for each in (open_, named))
@@ -216,42 +217,11 @@ def _absorbed(fault: list[Hypothesis]) -> list[Hypothesis]:
     """A fault in which what says no more than its first hypothesis is evidence of that one: group symptoms, an open link."""
     first, kept = fault[0], []
     for each in fault[1:]:
-        if _says_less(each, first) or _is_narrowed(each, first) or _leaves_open(each, first):
+        if says_less(each, first) or _is_narrowed(each, first) or leaves_open(each, first):
             first = _with_symptom(first, each)
         else:
             kept.append(each)
     return [first, *kept]
-
-
-def _says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
-    """Whether it only says that somebody among its ranks is to blame, where the first says who, or has a record of it.
-
-    Who waits for one of several that the first names one of waits for that one, whichever of the others it is seen to wait for.
-    """
-    found, best = symptom.finding, first.finding
-    if not symptom.restates or found.anomaly is not best.anomaly:
-        return False
-    # That one of two ranks is to blame adds nothing to what is wrong between them.
-    again = best.members is Members.ONE_OF and set(best.ranks) == set(found.ranks) and found.cause is Cause.UNKNOWN
-    named = again or _names_one_of(best, found)
-    recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
-    return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
-
-
-def _leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
-    """Whether it says that one of several ranks is slow, by the same or not by what, where the first names some of these."""
-    open_, named = each.finding, first.finding
-    slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
-    why = open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN
-    surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
-    return slow and why and surer and not first.contradictions and _names_one_of(named, open_)
-
-
-def _names_one_of(best: Finding, found: Finding) -> bool:
-    """Whether the other finding says that one of several ranks is to blame, and this one names some of these, and not all."""
-    stated, open_ = set(best.ranks), set(found.ranks)
-    is_open = found.members is Members.ONE_OF and best.members is Members.EACH
-    return is_open and not stated.isdisjoint(open_) and not open_ <= stated
 
 
 def _with_symptom(first: Hypothesis, symptom: Hypothesis) -> Hypothesis:

@@ -1,0 +1,46 @@
+"""Which account of a fault says no more than another: that one of several ranks is to blame, where the other tells more."""
+
+from __future__ import annotations
+
+from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Granularity, Members
+from forensics.rules.explain import Hypothesis
+
+_CONFIDENCES = tuple(Confidence)
+
+
+def says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
+    """Whether it only says that somebody among its ranks is to blame, where the first says who, or has a record of it.
+
+    Who waits for one of several that the first names one of waits for that one, whichever of the others it is seen to wait for.
+    """
+    found, best = symptom.finding, first.finding
+    if not symptom.restates or found.anomaly is not best.anomaly:
+        return False
+    # That one of several ranks is to blame adds nothing to what is wrong between two of them.
+    named = (found.cause is Cause.UNKNOWN and _lies_among(first, symptom)) or names_one_of(best, found)
+    recorded = best.belief is Belief.DIRECT_RECORD and best.confidence is Confidence.CONFIRMED
+    return named or (symptom.explains <= first.explains and (recorded or set(best.ranks) < set(found.ranks)))
+
+
+def leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
+    """Whether it says that one of several ranks is slow, by the same or not by what, where the first names some of these."""
+    open_, named = each.finding, first.finding
+    slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
+    why = open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN
+    surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
+    return slow and why and surer and not first.contradictions and names_one_of(named, open_)
+
+
+def names_one_of(best: Finding, found: Finding) -> bool:
+    """Whether the other finding says that one of several ranks is to blame, and this one names some of these, and not all."""
+    stated, open_ = set(best.ranks), set(found.ranks)
+    is_open = found.members is Members.ONE_OF and best.members is Members.EACH
+    return is_open and not stated.isdisjoint(open_) and not open_ <= stated
+
+
+def _lies_among(best: Hypothesis, found: Hypothesis) -> bool:
+    """Whether it names one of the ranks that the other names one of: of all of them, or of a link that other evidence shows."""
+    ranks, among = set(best.finding.ranks), set(found.finding.ranks)
+    is_link = best.finding.granularity is Granularity.LINK and best.finding.confidence is not Confidence.SUSPECT
+    shown = is_link and bool(best.families - found.families) and not best.contradictions
+    return best.finding.members is Members.ONE_OF and (ranks == among or (shown and ranks < among))

@@ -1,0 +1,58 @@
+"""That one of a group is to blame says less than what other evidence shows of a link in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forensics.model import (
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Family,
+    Finding,
+    Granularity,
+    Members,
+    Role,
+    StageRef,
+)
+from forensics.rules.explain import Hypothesis
+from forensics.rules.restated import says_less
+
+GROUP = Finding(
+    rule="FX3", ranks=(0, 1, 2, 3), role=Role.ROOT, cause=Cause.UNKNOWN, stage=StageRef(component=Component.COMMUNICATION),
+    belief=Belief.GROUP_SYMPTOM, confidence=Confidence.SUSPECT, evidence=(), members=Members.ONE_OF,
+)  # fmt: skip
+LINK = replace(
+    GROUP, rule="FX1", ranks=(0, 2), cause=Cause.NETWORK_DOWN, belief=Belief.BEHIND_AND_BUSY, confidence=Confidence.LIKELY,
+    granularity=Granularity.LINK,
+)  # fmt: skip
+AGAINST = (Evidence("it carries other messages", "0.frx#entry=1", supports=False),)
+
+
+def less(link: Finding, families: set[Family]) -> bool:
+    """Whether that one of the group is to blame is left out: all four wait, and the link accounts for two of them."""
+    waits = frozenset((0, rank) for rank in range(4))
+    group = Hypothesis(GROUP, ("FX3",), waits, frozenset(), frozenset({Family.RECORDER}))
+    return says_less(group, Hypothesis(link, ("FX1",), frozenset({(0, 0), (0, 2)}), frozenset(), frozenset(families)))
+
+
+def test_a_link_that_other_evidence_shows_says_more() -> None:
+    assert less(LINK, {Family.SHIM}) and less(LINK, {Family.SHIM, Family.RECORDER})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"confidence": Confidence.SUSPECT}, {"granularity": Granularity.GROUP}, {"ranks": (2, 7)}, {"evidence": AGAINST}],
+    ids=["suspected", "no link", "not in the group", "contradicted"],
+)
+def test_what_is_not_shown_leaves_the_group(changes: dict[str, Any]) -> None:
+    assert not less(replace(LINK, **changes), {Family.SHIM})
+
+
+def test_the_evidence_of_the_group_shows_no_link_in_it() -> None:
+    assert not less(LINK, {Family.RECORDER})
