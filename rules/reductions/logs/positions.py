@@ -98,7 +98,7 @@ def logged_groups(
 
 def log_positions(connection: DuckDBPyConnection, world_size: int | None) -> list[LogPosition]:
     """All rows of watchdogs and NCCL, with the ranks of the processes that wrote them, where that is known."""
-    rows = [_position(row) for row in rows_of(connection, "log_positions", _ROWS)]
+    rows = _of_known_groups([_position(row) for row in rows_of(connection, "log_positions", _ROWS)])
     return _with_ranks(rows, {(host, pid): rank for host, pid, rank in rows_of(connection, "ranks", _PROCESSES)}, world_size)
 
 
@@ -106,6 +106,16 @@ def _position(row: Sequence[object]) -> LogPosition:
     rank, host, pid, *rest = row
     process = (str(host), int(str(pid))) if host is not None and pid is not None else None
     return LogPosition(rank, process, *rest)  # type: ignore[arg-type]
+
+
+def _of_known_groups(rows: Sequence[LogPosition]) -> Sequence[LogPosition]:
+    """Rows without those of watchdogs that name no group, where others tell of several: which of them is meant is not known.
+
+    A log may be cut between the line that states the call and the one that states its group.
+    """
+    named = {row.communicator for row in rows if row.origin == "watchdog" and row.group_rank is not None}
+    is_open = any(name != "0" and not name.endswith(":default_pg") for name in named)
+    return [row for row in rows if not (is_open and row.origin == "watchdog" and row.group_rank is None)]
 
 
 def _with_ranks(

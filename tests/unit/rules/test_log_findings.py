@@ -58,6 +58,29 @@ def test_a_member_whose_rank_nothing_tells_is_not_taken_for_absent(tmp_path: Pat
     assert named(verdict_of(logs.write_together(tmp_path / "job.log"))) == set()
 
 
+def cut_behind_the_call(group: str | None = None) -> RankLogs:
+    """All gave up on one number but rank 3; the log of rank 0 ends before the line that states the group."""
+    logs = RankLogs()
+    for rank in range(WORLD):
+        logs.started(rank, WORLD)
+        if rank != 3 and group is None:
+            logs.timed_out(rank, 1579, 1580)
+        elif rank != 3:
+            logs.timed_out(rank, 1579, 1580, f"{4 + rank % 4}({group})", within=rank // 4, group_id=1)
+    del logs.lines[0][-1]
+    return logs
+
+
+def test_a_call_without_a_group_is_in_none_of_several_for_sure(tmp_path: Path) -> None:
+    """Rank 3 is not the one in the default group alone: rank 0 may wait in a group of its own with rank 4."""
+    verdict = verdict_of(cut_behind_the_call("TENSOR").write(tmp_path))
+    assert not named(verdict) - {3} and "of 0" not in stated(verdict)
+
+
+def test_where_all_speak_of_the_default_group_a_call_without_one_says_nothing_else(tmp_path: Path) -> None:
+    assert named(verdict_of(cut_behind_the_call().write(tmp_path))) == {3}
+
+
 def test_the_first_to_report_is_not_named(tmp_path: Path) -> None:
     logs = RankLogs()
     logs.timed_out(4, 1580, 1580)
