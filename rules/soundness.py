@@ -27,6 +27,7 @@ from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_fe
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.stage_signs import stage_signs
 from forensics.rules.supply import Supply
 from forensics.vocabulary import MOVES
 
@@ -99,9 +100,10 @@ def slowness_signs(
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them. So is a
-    rank that comes last to most calls, for which the others wait as long as makes a step a slow one.
+    rank that comes last to most calls, for which the others wait as long as makes a step a slow one, and stages in which all
+    ranks train nothing.
     """
-    long = (*_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
+    long = (*stage_signs(windows), *_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
     seen = (
         *long,
         *_lossy_links(slowness),
