@@ -219,6 +219,9 @@ def _of_series(series: _Series) -> Speed:
     spread = max(_spread(first), _spread(last))
     factor = after / before if before > 0 else 1.0
     if factor >= max(SLOWER, spread):
+        if len(last) < _LEAST_SIDE:  # a save or an evaluation may be as long, in two steps that it spans
+            reason = f"too few steps by {series.by} to be called slower: the last {len(last)} of {len(lengths)} are longer"
+            return replace(known, reason=reason, step_ns=after)
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
     differ = spread > _MOST_SPREAD
@@ -244,7 +247,8 @@ def _of_lines(lines: StepLines) -> Speed:
     first, last = _outer_thirds(lengths) if place is None else (lengths[:place], lengths[place:])
     before, after = float(np.median(first)), float(np.median(last))
     factor = after / before if before > 0 else 1.0
-    if factor < SLOWER or (place is None and factor < max(_spread(first), _spread(last))):
+    is_few = place is None and len(last) < _LEAST_SIDE
+    if is_few or factor < SLOWER or (place is None and factor < max(_spread(first), _spread(last))):
         return replace(known, pace=Pace.STEADY, step_ns=after, factor=factor)
     since = f"since {lines.unit} {steps[place]}" if place is not None else f"little by little up to {lines.unit} {steps[-1]}"
     reason = f"{_ms(after)} a {lines.unit} {since}, {factor:.1f} times the {_ms(before)} before, by {lines.source}"

@@ -11,7 +11,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.rules.engine import supply_of
-from forensics.rules.reductions.progress.speed import Pace, Speed
+from forensics.rules.reductions.progress.speed import Pace, Speed, _Series, judged
 from forensics.rules.reductions.progress.varied import Floats, most_factor
 from tests.recordings.collection import loose
 from tests.recordings.job import GRADIENTS, MILLISECOND, Job
@@ -31,6 +31,11 @@ def of_job(folder: Path, length_ms: Callable[[int], float], steps: int = 40, ran
         job.call(job.everyone, shapes=OTHER)
     with open_case([loose(job, folder, ranks)]) as connection:
         return supply_of(connection).get(Speed)
+
+
+def of_lengths(lengths: Floats) -> Speed:
+    """Steps that the program marked, one after the other."""
+    return judged([_Series("recorded steps", lengths, np.cumsum(lengths).astype(np.int64).tolist(), None, whole=True)])
 
 
 def test_a_job_that_became_three_times_slower(tmp_path: Path) -> None:
@@ -61,6 +66,21 @@ def test_calls_that_were_dated_alike_at_first(tmp_path: Path) -> None:
 def test_a_job_that_becomes_slower_little_by_little(tmp_path: Path) -> None:
     found = of_job(tmp_path, lambda step: 100 + 4 * step)
     assert found.pace is Pace.SLOWER
+
+
+@pytest.mark.parametrize(
+    ("lengths_ms", "pace"),
+    [
+        ((550, 1050, 150, 110, 115, 139, 126, 120, 546, 924), Pace.NOT_MEASURED),
+        ((550, 1050, 150, 110, 115, 139, 126, 120, 115, 125), Pace.STEADY),
+        ((100, 120, 140, 160, 180, 200, 220, 240, 260, 280, 300, 320, 340), Pace.SLOWER),
+    ],
+    ids=["saves at its end", "saves at its begin", "little by little"],
+)
+def test_two_long_steps_at_the_end_of_a_short_record_are_no_slow_job(lengths_ms: Sequence[float], pace: Pace) -> None:
+    lengths = np.array(lengths_ms) * MILLISECOND
+    found = of_lengths(lengths)
+    assert found.pace is pace
 
 
 @pytest.mark.parametrize("period", [5, 10])
