@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,13 +17,11 @@ from forensics.model import (
     Finding,
     FrontierRow,
     Outcome,
-    Role,
     RuleOutcome,
     Since,
     Suspect,
     TreeLine,
     Verdict,
-    Victims,
 )
 from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
@@ -58,9 +56,11 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
+from forensics.rules.unplaced_error import beside_error
+from forensics.rules.victims import victims
 from forensics.rules.withheld_pointers import withheld_pointers
 from forensics.vocabulary import ONLY_IF
 
@@ -84,7 +84,8 @@ def _verdict(
     overrides: Overrides,
 ) -> Verdict:
     judged = judge(supply, Findings(findings), families(connection))
-    judged = replace(judged, suspects=dated(supply.call(located, {Judgement: judged}), supply.get(JobOnset)))
+    placed = beside_error(connection, supply.call(located, {Judgement: judged}))
+    judged = replace(judged, suspects=dated(placed, supply.get(JobOnset)))
     if lead := supply.call(is_lead, {Judgement: judged}):
         judged = replace(judged, suspects=as_leads(judged.suspects))
     suspects = judged.suspects
@@ -113,7 +114,7 @@ def _verdict(
         ),
         since=_since(suspects),
         suspects=suspects,
-        victims=_victims(graph, suspects, findings) if suspects else (),
+        victims=victims(graph, suspects, findings) if suspects else (),
         labels=(*supply.call(limits, {Judgement: judged, Outcome: outcome}), *failures(outcomes), *frontier_labels(windows)),
         world_size=roster.world_size,
         tree=tree,
@@ -250,42 +251,6 @@ def _since(suspects: tuple[Suspect, ...]) -> Since | None:
     stopped = [suspect for suspect in suspects if suspect.anomaly is Anomaly.FAIL_STOP]
     dated = [suspect.since for suspect in stopped or suspects if suspect.since]
     return min(dated, key=lambda since: (since.time_ns, since.clock)) if dated else None
-
-
-def _victims(graph: WaitGraph, suspects: tuple[Suspect, ...], findings: Iterable[Finding]) -> tuple[Victims, ...]:
-    """Ranks that wait, with whom they wait for; ranks that a strong suspect names are not their own victims.
-
-    Who was slow before others stopped the job waits for these as well.
-    """
-    suspects = tuple(each for each in suspects if each.anomaly is Anomaly.FAIL_STOP) or suspects
-    named = {rank for s in suspects if s.members == "each" and _leads(s, suspects) for rank in s.ranks}
-    camps: dict[tuple[int, ...], list[int]] = {}
-    for finding in findings:
-        if finding.role is Role.VICTIM:
-            camps.setdefault(suspects[0].ranks, []).extend(set(finding.ranks) - named)
-    for rank, whom in graph.waits_for.items():
-        if rank not in named and whom:
-            camps.setdefault(whom, []).append(rank)
-    for wait in graph.waits:
-        culprits = () if wait.missing else _mismatched(wait, suspects)
-        camps.setdefault(culprits, []).extend(
-            rank for rank in wait.waiting if rank not in named and not graph.waits_for.get(rank)
-        )
-    camps.pop((), None)
-    found = [Victims(tuple(sorted(set(ranks))), whom) for whom, ranks in camps.items() if ranks]
-    return tuple(sorted(found, key=lambda victims: victims.ranks))
-
-
-def _mismatched(wait: Wait, suspects: tuple[Suspect, ...]) -> tuple[int, ...]:
-    """Ranks that a leading suspect names for a mismatch in this communicator: everyone entered, they entered something else."""
-    for suspect in suspects:
-        if suspect.members == "each" and suspect.stage.communicator == wait.communicator and _leads(suspect, suspects):
-            return suspect.ranks
-    return ()
-
-
-def _leads(suspect: Suspect, suspects: tuple[Suspect, ...]) -> bool:
-    return next(s for s in suspects if s.fault == suspect.fault) is suspect
 
 
 def _ruled_out(outcomes: tuple[RuleOutcome, ...], suspects: tuple[Suspect, ...]) -> tuple[RuleOutcome, ...]:

@@ -18,10 +18,10 @@ from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.unplaced_error import only_error, shortened
 
 LEAST_ALIKE = 3
 """Others that are alike where one stands out."""
-_LONGEST = 160
 _FEW = 3
 _NODES = f"""
 SELECT subject, min(source) FROM logged_event WHERE kind = 'node_failed' AND rank IS NULL AND {OF_THE_JOB}
@@ -62,10 +62,6 @@ WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORD
 """
 _LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
 _LEAST_LOGS = 3
-# Each error of which no line shows whose it is.
-_RAISED = """
-SELECT text, min(source), count(*) FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY ALL
-"""
 # A device by its number on its host, as ROCm's runtime has it; every process of the host may report the same one.
 _FAULTY_GPUS = r"""
 SELECT regexp_extract(subject, ' by GPU (node-[0-9]+)', 1), min(source) FROM logged_event
@@ -205,14 +201,9 @@ def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _raised_by_some(connection: DuckDBPyConnection) -> Iterator[str]:
     """The only error of its own that logs hold without a rank: that of one rank, or of all where it stands there again."""
-    own = [each for each in rows_of(connection, "log_events", _RAISED, kinds=("exception",)) if not is_of_another(each[0])]
-    for text, source, count in own if len(own) == 1 else ():
-        again = "" if count == 1 else ", which stands there again"
-        yield f"the error {_shortened(text)} ({source}){again}: no line shows which ranks it is of"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    if error := only_error(connection):
+        again = "" if error.count == 1 else ", which stands there again"
+        yield f"the error {shortened(error.text)} ({error.source}){again}: no line shows which ranks it is of"
 
 
 def _own_error(heard: Logged) -> Iterator[str]:
@@ -220,7 +211,7 @@ def _own_error(heard: Logged) -> Iterator[str]:
     if 0 < len(heard.failures.own) <= _FEW:
         rank, failure = min(heard.failures.own.items())
         whose = f"rank {rank}" if len(heard.failures.own) == 1 else f"{ranks_text(sorted(heard.failures.own))}, of rank {rank}"
-        said = f"{_shortened(failure.text)} ({failure.source})"
+        said = f"{shortened(failure.text)} ({failure.source})"
         yield f"the error of {whose}: {said}; the logs of the other ranks tell whether all have it"
 
 
