@@ -18,6 +18,8 @@ _CLEARLY = 1.5
 # Of what a rank costs, the part that is seen within its group at least: starts and ends are known less exactly than steps.
 _LEAST_WITHIN = 0.3
 _LEAST_LATE = 5
+# Peers that a rank which is not seen elsewhere makes late there.
+_LEAST_HELD_UP = 2
 
 
 def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
@@ -103,12 +105,23 @@ def _leaders(found: Sequence[Lateness], material: Sequence[Lateness]) -> Mapping
 def _leads(item: Lateness, found: Sequence[Lateness], cost: Mapping[int, Lateness]) -> bool:
     elsewhere = cost[item.rank]
     enough = item.late >= _LEAST_LATE and item.late * item.typical_ns >= _LEAST_WITHIN * elsewhere.lost_ns
-    if not enough or item.members == elsewhere.members:
-        return False
     beside = (other for other in found if other.members == item.members and other.rank != item.rank)
-    if any(_CLEARLY * other.lost_ns > item.lost_ns for other in beside):
+    if not enough or any(_CLEARLY * other.lost_ns > item.lost_ns for other in beside):
         return False  # they take turns
-    return any(_as_much(cost[rank], elsewhere) for rank in _peers(item, cost))
+    peers = [cost[rank] for rank in _peers(item, cost)]
+    if item.members == elsewhere.members:
+        return _holds_up_all(item, peers)
+    return any(_as_much(peer, elsewhere) for peer in peers)
+
+
+def _holds_up_all(item: Lateness, peers: Sequence[Lateness]) -> bool:
+    """Whether a rank that is too seldom seen elsewhere is last in a group all others of which cost as much of the time there.
+
+    Of two ranks alone either may be late by itself.
+    """
+    beyond = [peer for peer in peers if peer.members != item.members]
+    alike = all(max(peer.share, item.share) < _CLEARLY * min(peer.share, item.share) for peer in beyond)
+    return alike and len(beyond) == len(peers) >= _LEAST_HELD_UP
 
 
 def _peers(item: Lateness, cost: Mapping[int, Lateness]) -> set[int]:

@@ -209,6 +209,32 @@ def test_who_is_late_to_its_tensor_peers_makes_them_late(
     assert rooted([*REDUCED, *within], messages) == expected
 
 
+CUT = Lateness(3, "tensor", "all_reduce", (2, 3, 4), 900, 900, 300 * MS, 0.5, 2 * MS, "dump")
+ELSEWHERE = [late(8, 950, (8, 9), "z"), late(2, 920, (0, 2), "a"), late(4, 900, (1, 4), "b")]
+PASSED_ON = frozenset({(8, 2), (2, 8), (8, 3), (3, 8), (8, 4), (4, 8)})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([*ELSEWHERE, CUT], [(3, ())]),
+        (ELSEWHERE, [(8, (2, 4))]),
+        # It is late among its peers by far less of the time than these are elsewhere.
+        ([*ELSEWHERE, replace(CUT, share=0.2)], [(8, (2, 4))]),
+        # One of its peers is late by as much, and the other one is not.
+        ([*ELSEWHERE[:2], CUT], [(8, (2,))]),
+        # They take turns.
+        ([*ELSEWHERE, CUT, replace(CUT, rank=2, lost_ns=250 * MS)], [(8, (2, 4))]),
+    ],
+    ids=["all of its peers", "no such group", "too little", "one peer", "turns"],
+)
+def test_a_cut_record_clears_nobody_who_is_last_among_its_peers(
+    found: list[Lateness], expected: list[tuple[int, tuple[int, ...]]]
+) -> None:
+    """Rank 3 is cut before it met others often enough; what it costs in the fewer calls is as much of the time."""
+    assert rooted(found, PASSED_ON) == expected
+
+
 @pytest.mark.parametrize(
     ("late", "calls", "members", "chance"),
     [(3, 4, 2, 5 / 8), (5, 5, 4, 4 / 4**5), (0, 9, 3, 1.0), (7, 7, 1, 1.0), (1000, 3000, 64, 0.0), (20000, 40000, 2, 1.0)],
