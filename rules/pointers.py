@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from duckdb import DuckDBPyConnection
 
@@ -186,13 +186,22 @@ def _stands_apart(roster: Roster, trees: Sequence[tuple[TreeLine, ...]]) -> Iter
     """Whom to sample first where one moment shows few ranks elsewhere: a moving job may look so too, so it accuses nobody."""
     if (found := next(filter(None, map(apart, trees)), None)) is not None:
         few, many = found
-        places = few.frames[-1], many.frames[-1]
+        places = _where_they_differ(few.frames, many.frames)
         guessed = ", ".join(str(process.pid) for process in roster.guessed(few.ranks))
         whose = f"{ranks_text(list(few.ranks))}{f' (process {guessed})' if guessed else ''}"
         yield (
             f"stacks of {whose} minutes later: at {places[0]} while {len(many.ranks)} other ranks are at "
             f"{places[1]}; if the job stands and nothing has changed there, it begins there"
         )
+
+
+def _where_they_differ(few: Sequence[str], many: Sequence[str]) -> tuple[str, str]:
+    """The last frames of two call paths, each below the innermost one that the other does not have where these are equal."""
+    if few[-1] != many[-1]:
+        return few[-1], many[-1]
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(reversed(few), reversed(many), strict=False)))
+    few_ends, many_ends = few[-common - 1 : -common], many[-common - 1 : -common]
+    return " > ".join([*few_ends, few[-1]]), " > ".join([*many_ends, many[-1]])
 
 
 def _waits_for_a_build(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[str]:
