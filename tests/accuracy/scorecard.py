@@ -48,8 +48,8 @@ _LIMITS = """\
   of 1F1B over gloo costs is silent, since no recorder holds its messages.
 - **One moment** (dumps without dates, one round of stacks) does not tell a call that is a second old from one that is a day
   old: suspects stand below *if the job is stuck*, and are innocent where it is not.
-- **A send and a receive of different tags**, a mesh of which two ranks skip a step, and a parameter server are called a
-  deadlock of all ranks in it, of which two are to blame.
+- **A send and a receive of different tags**, a mesh of which two ranks skip a step, a parameter server, and a pipeline whose
+  blocking sends face each other are called a deadlock of all ranks in it, of which two are to blame.
 - **A rank that sleeps long by design** before a collective is called hung. A first rank that is asleep in an evaluation is
   given five minutes, whether it evaluates or hangs.
 - **A pipeline that meets at nothing**, in rings that do not reach back to its first step and hold no moment at which nothing is
