@@ -134,11 +134,21 @@ def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[
     A rank that others wait for in a message is in a pass before that message, and which one they do not see. Of a process that
     ended they see how far its device came: its host may have been as far ahead of that as theirs are.
     """
-    found = [place for rank in suspect.ranks if (place := _place(suspect, rank, places, members))]
+    issued = [rank for rank in suspect.ranks if not _left_out(suspect, rank, places)]
+    found = [place for rank in issued if (place := _place(suspect, rank, places, members))]
     # A program that differs may show no pass there: what its peers make at that number is what it should have made.
     differs = suspect.cause in _OF_PROGRAMS and not any(place.in_pass for place in found)
     theirs = tuple(_of_peers(suspect, places, members)) if differs or not found else ()
     yield from found if found and not (theirs and all(place.in_pass for place in theirs)) else theirs
+
+
+def _left_out(suspect: Suspect, rank: int, places: CallPlaces) -> bool:
+    """Whether the suspect's call is one that the rank did not make: under its number it made one of another kind."""
+    stage = suspect.stage
+    is_numbered = stage.communicator is not None and stage.sequence is not None
+    own = places.steps(rank) if suspect.cause is Cause.EXTRA_OR_MISSING_COLLECTIVE and is_numbered else None
+    at = own.record.issued(stage.communicator or "", stage.sequence or 0) if own else None
+    return own is not None and at is not None and own.record.names.kinds[own.record.kind[at]] != stage.operation
 
 
 def _of_peers(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:

@@ -58,9 +58,21 @@ def _evaluate(
         who = evidence_text.ranks_text(mismatch.odd)
         what = f"{who} {_WORDS[how]}: find a branch that depends on the rank or its data"
         found = mismatched.finding(mismatch, Cause.EXTRA_OR_MISSING_COLLECTIVE, Confidence.LIKELY, what)
-        yield replace(found, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
+        stage = _left_out(mismatched, mismatch, parting) or found.stage
+        yield replace(found, stage=stage, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
         yield _miscounted(graph, text, miscount, thresholds["least_voters"])
+
+
+def _left_out(mismatched: MismatchFindings, mismatch: Disagreement, parting: Parting | None) -> StageRef | None:
+    """The stage of the call that a rank left out, by those who issued it: what the rank issued there instead comes later."""
+    call = parting.call if parting and parting.kind == "missing" else None
+    if call is None or mismatch.tied:
+        return None
+    stage = mismatched.stage_of(mismatch, mismatch.majority)
+    if call.sequence == mismatch.sequence:
+        return stage
+    return replace(stage, name=StageName.UNKNOWN, operation=call.kind, sequence=call.sequence, substage=None)
 
 
 def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_voters: float) -> Finding:

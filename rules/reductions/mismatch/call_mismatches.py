@@ -42,7 +42,7 @@ class MismatchFindings:
         return Finding(
             ranks=ranks,
             cause=cause,
-            stage=self._stage(mismatch, ranks),
+            stage=self.stage_of(mismatch, ranks),
             belief=Belief.MISMATCH,
             confidence=Confidence.SUSPECT if mismatch.tied else confidence,
             evidence=tuple(self._evidence(mismatch)),
@@ -52,7 +52,8 @@ class MismatchFindings:
             next_steps=(next_step,),
         )
 
-    def _stage(self, mismatch: Disagreement, ranks: tuple[int, ...]) -> StageRef:
+    def stage_of(self, mismatch: Disagreement, ranks: tuple[int, ...]) -> StageRef:
+        """The stage of the call that some of the ranks issued."""
         calls = [mismatch.calls[rank].call_path for rank in ranks if rank in mismatch.calls]
         call = mismatch.calls[ranks[0]]
         return StageRef(

@@ -36,6 +36,22 @@ def test_a_rank_that_skips_a_call_is_the_odd_one(tmp_path: Path) -> None:
     assert first.stage.sequence == 26
 
 
+def test_a_call_that_is_left_out_is_of_the_stage_in_which_the_others_make_it(tmp_path: Path) -> None:
+    """What the rank issues under its number is the first call of the pass that comes behind it."""
+    job, site = Job(4), "/opt/venv/lib/python3.11/site-packages/torch"
+    forward = (("Module._call_impl", f"{site}/nn/modules/module.py", 1773), ("main", "/opt/job/train.py", 40))
+    norm = (("norm", "/opt/job/clip.py", 12), ("Optimizer.step", f"{site}/optim/optimizer.py", 488))
+    for _ in range(8):
+        job.call(job.everyone, "all_gather", frames=forward)
+        job.call(job.everyone, shapes=METRIC, frames=norm)
+    job.call(job.everyone, "all_gather", frames=forward)
+    job.call(job.everyone, "all_reduce", (0, 1, 3), done=False, shapes=METRIC, frames=norm)
+    job.call(job.everyone, "all_gather", (2,), done=False, frames=forward)
+    (first,) = leaders(verdict_of(loose(job, tmp_path)))
+    assert (first.ranks, first.cause) == ((2,), Cause.EXTRA_OR_MISSING_COLLECTIVE)
+    assert (first.stage.name, first.stage.operation) == (StageName.OPTIMIZER, "all_reduce")
+
+
 def test_a_rank_that_makes_one_call_more_is_the_odd_one(tmp_path: Path) -> None:
     job = Job(4)
     iterations(job, 8)
