@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 
 # Tasks that did not come to a barrier, of which nothing says whether they are few.
 _NOT_JOINED = r"""
@@ -41,9 +41,8 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
-    found = rows_of(connection, "log_events", _NOT_JOINED, kinds=("not_joined",))
-    if len(found) == 1:
-        ((tasks, barrier, source),) = found
+    if row := only_row(connection, "log_events", _NOT_JOINED, kinds=("not_joined",)):
+        tasks, barrier, source = row
         whose = f"task{'s' if ',' in tasks else ''} {tasks}"
         yield f"whether {whose} of JAX were started, and their logs: they did not come to the barrier {barrier} ({source})"
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.logs.gave_up import places_of_errors
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -30,9 +30,8 @@ _NEAR = "SELECT subject, min(source) FROM logged_event WHERE kind = 'mismatch_ne
 
 def mismatch_near(connection: DuckDBPyConnection) -> Iterator[str]:
     """One number that old releases of NCCL name: its rank, or one beside it in the communicator, made another call."""
-    near = rows_of(connection, "log_events", _NEAR, kinds=("mismatch_near",))
-    if len(near) == 1:
-        ((number, source),) = near
+    if row := only_row(connection, "log_events", _NEAR, kinds=("mismatch_near",)):
+        number, source = row
         how = "logs with NCCL_DEBUG_SUBSYS=COLL show them"
         yield f"the calls of number {number} of the communicator and of those beside it ({source}), one of which differs: {how}"
 

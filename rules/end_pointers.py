@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.logs.log_evidence import TIMEOUTS
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
@@ -98,9 +98,8 @@ def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _hardware(connection: DuckDBPyConnection) -> Iterator[str]:
     """The one log that speaks of a broken GPU."""
-    found = rows_of(connection, "log_events", _HARDWARE, kinds=("device_error",))
-    if len(found) == 1:
-        ((_, what, source),) = found
+    if row := only_row(connection, "log_events", _HARDWARE, kinds=("device_error",)):
+        _, what, source = row
         is_gpu = what.startswith(("uncorrectable", "CUDA"))
         where = "its GPU (`nvidia-smi -q -d ECC`) and the kernel log of its host (Xid)" if is_gpu else "and the log of its host"
         yield f"which rank met {'an ' if is_gpu else ''}{what} ({source}), {where}"
@@ -108,17 +107,15 @@ def _hardware(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _raised_on_device(connection: DuckDBPyConnection) -> Iterator[str]:
     """One device; its number is that on its host."""
-    found = rows_of(connection, "log_events", _RAISED, kinds=("raised_on_device",))
-    if len(found) == 1:
-        ((device, source),) = found
+    if row := only_row(connection, "log_events", _RAISED, kinds=("raised_on_device",)):
+        device, source = row
         yield f"the process of {device} on its host: it raised an exception ({source}), and no other device is spoken of"
 
 
 def _first_process(connection: DuckDBPyConnection) -> Iterator[str]:
     """The one process that a launcher saw fail, where nothing shows its rank, and nobody had given up waiting."""
-    found = rows_of(connection, "log_events", _FIRST, kinds=("process_exit",))
-    if len(found) == 1:
-        ((pid, code, source),) = found
+    if row := only_row(connection, "log_events", _FIRST, kinds=("process_exit",)):
+        pid, code, source = row
         yield f"the end of the log of process {pid}, which its launcher saw fail first (exit code {code}; {source})"
 
 
@@ -136,17 +133,15 @@ def _first_second(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _cuda_failed(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank: what fails on all of them is of the job or of their host."""
-    found = rows_of(connection, "log_events", _CUDA, kinds=("cuda_failure",))
-    if len(found) == 1:
-        ((rank, what, source),) = found
+    if row := only_row(connection, "log_events", _CUDA, kinds=("cuda_failure",)):
+        rank, what, source = row
         yield f"the log and device of rank {rank}: a call of NCCL to CUDA failed there ({what}; {source})"
 
 
 def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank: what keeps all of them from starting is of the job."""
-    found = rows_of(connection, "log_events", _NOT_STARTED, kinds=("start_failed",))
-    if len(found) == 1:
-        ((rank, what, source),) = found
+    if row := only_row(connection, "log_events", _NOT_STARTED, kinds=("start_failed",)):
+        rank, what, source = row
         yield f"what else holds the device of rank {rank}: it could not start ({what}; {source})"
 
 

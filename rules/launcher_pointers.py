@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.text.evidence_text import counted
 
 # Tasks that a signal ended which no peer and no launcher sends in good order; several in one line have no order. What exits
@@ -76,24 +76,21 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
     """One node; what keeps tasks from starting on several is of the job or of the cluster."""
-    nodes = rows_of(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",))
-    if len(nodes) == 1:
-        ((node, source),) = nodes
+    if row := only_row(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",)):
+        node, source = row
         yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
 
 
 def _by_process(connection: DuckDBPyConnection) -> Iterator[str]:
-    ended = rows_of(connection, "log_events", _BY_PROCESS, kinds=("process_exit",))
-    if len(ended) == 1:
-        ((pid, host, code, source),) = ended
+    if row := only_row(connection, "log_events", _BY_PROCESS, kinds=("process_exit",)):
+        pid, host, code, source = row
         where, how = f" on {host}" if host else "", f"exit code {code}; " if code else ""
         yield f"the log of process {pid}{where} and the kernel log of its host: its launcher saw it end ({how}{source})"
 
 
 def _by_slot(connection: DuckDBPyConnection) -> Iterator[str]:
-    ended = rows_of(connection, "log_events", _SLOTS, kinds=("process_exit",))
-    if len(ended) == 1:
-        ((slot, code, source),) = ended
+    if row := only_row(connection, "log_events", _SLOTS, kinds=("process_exit",)):
+        slot, code, source = row
         host, _, number = slot.removesuffix("]").partition("[")
         which = f"process {number} of Horovod on {host}"
         yield f"the log of {which} and the kernel log of its host: it was the first to end (exit code {code}; {source})"
@@ -101,32 +98,28 @@ def _by_slot(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _of_session(connection: DuckDBPyConnection) -> Iterator[str]:
     """One worker of TPUs; the others of its session fail with it."""
-    failed = rows_of(connection, "log_events", _OF_TPUS, kinds=("worker_failed",))
-    if len(failed) == 1:
-        ((worker, source),) = failed
+    if row := only_row(connection, "log_events", _OF_TPUS, kinds=("worker_failed",)):
+        worker, source = row
         yield f"the log and chips of worker {worker}: the master of the session of TPUs got an error from it alone ({source})"
 
 
 def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank; where peers lose several, an abort may have taken all of them down."""
-    lost = rows_of(connection, "log_events", _LOST_BY_MPI, kinds=("rank_lost",))
-    if len(lost) == 1:
-        ((rank, source),) = lost
+    if row := only_row(connection, "log_events", _LOST_BY_MPI, kinds=("rank_lost",)):
+        rank, source = row
         yield f"log, exit code and kernel log of rank {rank}: a peer lost its connection with it alone ({source})"
 
 
 def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:
-    ended = rows_of(connection, "log_events", _LOCAL, kinds=("process_exit",))
-    if len(ended) == 1:
-        ((number, code, source),) = ended
+    if row := only_row(connection, "log_events", _LOCAL, kinds=("process_exit",)):
+        number, code, source = row
         what = f"its launcher saw it fail (exit code {code}; {source})"
         yield f"the end of the log of local rank {number}, and which node it is on: {what}"
 
 
 def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:
     """One pod beside running pods of its job."""
-    pods = rows_of(connection, "log_events", _PODS, kinds=("pod_not_running",))
-    if len(pods) == 1:
-        ((pod, state, running, source),) = pods
+    if row := only_row(connection, "log_events", _PODS, kinds=("pod_not_running",)):
+        pod, state, running, source = row
         others = f"{counted(int(running), 'other pod')} of its job run"
         yield f"log (`kubectl logs --previous`) and events of pod {pod}: its state is {state} ({source}), {others}"

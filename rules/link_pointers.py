@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.hardware.nic_slots import odd_slot
 from forensics.rules.reductions.hardware.port_errors import port_errors
@@ -194,9 +194,8 @@ def _unanswered(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _unable(connection: DuckDBPyConnection) -> Iterator[str]:
     """One rank: what a network cannot do on all hosts is of its version or of its settings."""
-    ranks = rows_of(connection, "log_events", _UNABLE, kinds=("nccl_warning",))
-    if len(ranks) == 1:
-        ((rank, text, source),) = ranks
+    if row := only_row(connection, "log_events", _UNABLE, kinds=("nccl_warning",)):
+        rank, text, source = row
         said = text.partition(" NCCL WARN ")[2].strip()[:_LONGEST]
         yield f"log, NICs and driver of the host of rank {rank}, whose network alone failed by itself: {said} ({source})"
 
@@ -211,9 +210,8 @@ def _verbs(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _down_links(connection: DuckDBPyConnection) -> Iterator[str]:
     """One link; where several went down it may be a switch, or a host that was started."""
-    links = rows_of(connection, "device_events", _LINKS, kinds=("link_down",))
-    if len(links) == 1:
-        ((host, device, source),) = links
+    if row := only_row(connection, "device_events", _LINKS, kinds=("link_down",)):
+        host, device, source = row
         where = place(device, host or "its host")
         yield f"{where}, cable and switch port, and the ranks that use it: its link went down ({source})"
 

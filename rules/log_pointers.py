@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
 from forensics.rules.launcher_pointers import killed_task, launcher_pointers
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
@@ -117,25 +117,22 @@ def _lost_nodes(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _blamed(connection: DuckDBPyConnection) -> Iterator[str]:
     """Workers that the runtime itself takes for the cause of a hang; with other modules on them they are examples only."""
-    digests = rows_of(connection, "log_events", _DIGESTS, kinds=("hang_digest",))
-    if len(digests) == 1:
-        ((workers, source),) = digests
+    if row := only_row(connection, "log_events", _DIGESTS, kinds=("hang_digest",)):
+        workers, source = row
         yield f"the logs and devices of {workers}: Megascale calls them potential culprits of the hang ({source})"
 
 
 def _faulty_gpu(connection: DuckDBPyConnection) -> Iterator[str]:
     """The one GPU whose fault runtimes report."""
-    gpus = rows_of(connection, "log_events", _FAULTY_GPUS, kinds=("fatal_error",))
-    if len(gpus) == 1:
-        ((gpu, source),) = gpus
+    if row := only_row(connection, "log_events", _FAULTY_GPUS, kinds=("fatal_error",)):
+        gpu, source = row
         yield f"the GPU that ROCm numbers {gpu} on its host (`rocminfo`) and the kernel log there: it failed ({source})"
 
 
 def _dead_workers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Of several that died together an executor names one."""
-    workers = rows_of(connection, "log_events", _WORKERS, kinds=("process_exit",))
-    if len(workers) == 1:
-        ((worker, source),) = workers
+    if row := only_row(connection, "log_events", _WORKERS, kinds=("process_exit",)):
+        worker, source = row
         yield f"the end of the log of worker {worker} and the kernel log of its host: its executor saw it die ({source})"
 
 
@@ -166,9 +163,8 @@ def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _killed(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process of a rank that is not known, perhaps not of the job."""
-    killed = rows_of(connection, "log_events", _KILLED, kinds=("oom_kill",))
-    if len(killed) == 1:
-        ((what, source),) = killed
+    if row := only_row(connection, "log_events", _KILLED, kinds=("oom_kill",)):
+        what, source = row
         of = (
             f"process {what}" if what.isdecimal() else f"the process on {what}" if "node/" in what else f"the process of {what}"
         )

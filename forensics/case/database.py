@@ -151,6 +151,12 @@ def rows_of(
     return connection.execute(query, parameters).fetchall() if has_rows(connection, table, kinds) else []
 
 
+def only_row(connection: Connection, table: str, query: str, kinds: Collection[str] = ()) -> tuple[Any, ...] | None:
+    """The row of a query that has one; None where it has none or several."""
+    rows = rows_of(connection, table, query, kinds=kinds)
+    return rows[0] if len(rows) == 1 else None
+
+
 def few_calls(connection: Connection) -> bool:
     """Whether there are so few operations that planning a query takes longer than reading all of them."""
     content = _contents.get(connection)

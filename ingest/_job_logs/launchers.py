@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterator, Mapping
 
 from forensics.ingest._job_logs import ray_actors
-from forensics.ingest._job_logs.ended import Ended
+from forensics.ingest._job_logs.ended import DESCRIBED, Ended
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._job_logs.ray_actors import RayActors
 from forensics.ingest._shared.values import rank_number
@@ -253,7 +253,7 @@ def _by_process(line: str) -> Iterator[Ended]:
         # The first in order is stated: an abort may follow from another one.
         yield Ended(None, f"exitcode={unexpected['code']} pid={unexpected['pid']} first")
     if found := _OF_MSRUN.search(line):
-        yield Ended(None, f"exitcode=unknown pid={found['pid']} time=list by=mpi")
+        yield Ended(None, f"exitcode=unknown pid={found['pid']}{DESCRIBED}")
     if child := _CHILD.search(line):
         yield Ended(None, f"exitcode={child['code']} pid={child['pid']} first by=mpi")
 
