@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.text.evidence_text import counted
 
 # Tasks that a signal ended which no peer and no launcher sends in good order; several in one line have no order. What exits
@@ -43,6 +44,13 @@ SELECT regexp_extract(subject, ' slot=(\S+)', 1), regexp_extract(subject, '^exit
 FROM logged_event WHERE kind = 'process_exit' AND contains(subject, ' slot=') AND NOT after_cancel GROUP BY ALL ORDER BY ALL
 """
 _OF_TPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'worker_failed' GROUP BY subject ORDER BY subject"
+# Processes that a coordinator lost while nothing went on below, and the task of a barrier of Spark that failed.
+_LOST = f"""
+SELECT subject, min(source) FROM logged_event WHERE kind = 'process_lost' AND {OF_THE_JOB} GROUP BY subject ORDER BY subject
+"""
+_BARRIER_TASK = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'barrier_task_failed' GROUP BY subject ORDER BY subject
+"""
 # What peers that use MPICH lost, by the rank that they lost.
 _LOST_BY_MPI = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'rank_lost' AND NOT after_cancel GROUP BY subject ORDER BY subject
@@ -70,6 +78,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _by_slot(connection)
     yield from _of_session(connection)
     yield from _lost_by_mpi(connection)
+    yield from _lost_by_coordinator(connection)
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
 
@@ -108,6 +117,16 @@ def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _LOST_BY_MPI, kinds=("rank_lost",)):
         rank, source = row
         yield f"log, exit code and kernel log of rank {rank}: a peer lost its connection with it alone ({source})"
+
+
+def _lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process, or one task of a barrier."""
+    if row := only_row(connection, "log_events", _LOST, kinds=("process_lost",)):
+        who, source = row
+        yield f"log, exit code and kernel log of {who}: it alone was found gone ({source})"
+    if row := only_row(connection, "log_events", _BARRIER_TASK, kinds=("barrier_task_failed",)):
+        task, source = row
+        yield f"the log of Spark's barrier task {task}, and which rank it is: its failure ended the stage ({source})"
 
 
 def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -84,7 +84,7 @@ _STOPPED = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _SIGNAL = re.compile(r"launcher got signal (?:SIG)?(?P<name>TERM|HUP|15|1)$")
-_WHY = re.compile(r" DUE TO (?P<why>TIME LIMIT|PREEMPTION)$", re.IGNORECASE)
+_WHY = re.compile(r"\bDUE TO (?P<why>TIME LIMIT|MEMORY LIMIT|PREEMPTION)$", re.IGNORECASE)
 
 
 def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.ingest._job_logs import deepep_lines, fatal_lines, finished_lines, megascale_lines
+from forensics.ingest._job_logs import batch_limits, deepep_lines, fatal_lines, finished_lines, megascale_lines, monitor_lines
 from forensics.ingest._job_logs.patterns import (
     FALLEN_OFF,
     MISSED_BARRIER,
@@ -19,6 +19,7 @@ _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f](?![\w-]|\.\w)|[\w.-]+)\]?(?::(?P
 _OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked"})
 _OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
 _KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")
+_OTHERS = (fatal_lines, finished_lines, megascale_lines, deepep_lines, monitor_lines, batch_limits)
 PATTERNS = (
     pattern(
         "peer_closed",
@@ -154,10 +155,7 @@ PATTERNS = (
         "pid={pid} {how}",
     ),
     pattern("fatal_error", r"^Fatal Python error: (?P<what>.+)", "{what}"),
-    *fatal_lines.PATTERNS,
-    *finished_lines.PATTERNS,
-    *megascale_lines.PATTERNS,
-    *deepep_lines.PATTERNS,
+    *(known for each in _OTHERS for known in each.PATTERNS),
     # What torch quotes of NCCL behind the rank whose host has no shared memory left.
     pattern("out_of_shared_memory", r"^Error while creating shared memory segment (?P<what>\S{1,200})", "{what}"),
     pattern(
@@ -218,10 +216,7 @@ PATTERNS = (
 
 # One of these stands in every line that some pattern matches.
 WORDS = (
-    *fatal_lines.WORDS,
-    *finished_lines.WORDS,
-    *megascale_lines.WORDS,
-    *deepep_lines.WORDS,
+    *(word for each in _OTHERS for word in each.WORDS),
     *(
         "Read error ",
         "Write error ",

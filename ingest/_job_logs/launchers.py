@@ -2,8 +2,8 @@
 
 Upstream: `help-orterun.txt` of Open MPI and of PRRTE, src/pm/hydra of pmodels/mpich, horovod/runner/gloo_run.py,
 deepspeed/launcher/launch.py, torch/distributed/launch.py before 1.9, torch/multiprocessing/spawn.py, Ray Train, composer/cli/
-launcher.py of MosaicML, the subprocess launcher of Lightning, the executors of vLLM, paddle/distributed/fleet/launch_utils.py
-and launch/controllers of PaddlePaddle, mindspore/parallel/cluster/process_entity of MindSpore.
+launcher.py of MosaicML, jsrun of LSF, Azure Machine Learning, the subprocess launcher of Lightning, the executors of vLLM,
+paddle/distributed/fleet/launch_utils.py and launch/controllers of PaddlePaddle, mindspore/parallel/cluster/process_entity.
 A rank in MPI_COMM_WORLD is that of the job. DeepSpeed and the old launch.py print the command of the last process of the node,
 whichever failed. The number of a spawned process counts on its host.
 """
@@ -34,6 +34,7 @@ WORDS = (
     "ray::",
     "eplica ",
     " status failed cmd ",
+    "Process 'worker on rank ",
 )
 START_WORDS = (
     *ray_actors.STARTS,
@@ -105,6 +106,15 @@ _UNREADY = re.compile(r"text_generation_launcher: Shard (?P<rank>\d{1,7}) failed
 _LISTED = re.compile(
     r"^(?:\S{1,255}: )?rank (?P<rank>\d{1,7}) "
     r"(?:died from signal (?P<signal>\d{1,2})(?: and dumped core)?|exited with code (?P<code>\d{1,3}))$"
+)
+# jsrun of LSF.
+_NOTICED_FIRST = re.compile(
+    r"One or more process(?:es)? \(first noticed rank (?P<rank>\d{1,7})\) terminated with signal (?P<signal>\d{1,2})\b"
+)
+# Azure Machine Learning, of all processes in no order; those that it ended itself follow from another one.
+_OF_AZURE = re.compile(
+    r"Process 'worker on rank (?P<rank>\d{1,7}) and node \d{1,5}' exited with code (?P<code>-?\d{1,5})\b"
+    r"(?!.{0,160}terminated by the runtime due to failure in other processes)"
 )
 # The ranks of an engine are those of the job where there is one engine, which calls itself the first replica.
 _REPLICA = re.compile(r"_DP[1-9]")
@@ -242,6 +252,10 @@ def _by_process(line: str) -> Iterator[Ended]:
         yield from (Ended(rank_number(rank), "exitcode=unknown time=list by=mpi") for rank in trainers["ranks"].split(", "))
     if pool := _POOL.search(line):
         yield Ended(None, f"exitcode={pool['code']} pod={pool['pool']}")
+    if noticed := _NOTICED_FIRST.search(line):
+        yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']} by=mpi")
+    for process in _OF_AZURE.finditer(line):
+        yield Ended(rank_number(process["rank"]), f"exitcode={process['code']}{DESCRIBED}")
     if container := _CONTAINER.match(line):
         yield Ended(None, f"exitcode={container['code']} local_rank={container['local']}")
     if unready := _UNREADY.search(line):

@@ -12,6 +12,8 @@ _SEVERAL = re.compile(
     r"[\"']?(?: |=|: ?){1,3}[\"']?(?:[2-9]|[1-9]\d{1,5})\b"
     r"|--(?:node[_-]rank|machine[_-]rank)[ =](?:[1-9]\d{0,5})\b"
     r"|(?:group_rank|GROUP_RANK)[\"']?(?: |=|: ?){1,3}[1-9]\d{0,5}\b"
+    # Global ranks of nvidia-resiliency-ext.
+    r"|RankMonitorServer:(?:[89]|[1-9]\d{1,6})\b"
 )
 WORDS = (
     *("nnodes", "num_machines", "num_nodes", "group_world_size", "GROUP_WORLD_SIZE", "SLURM_NNODES", "WORLD_NODES"),
@@ -27,7 +29,7 @@ EXPRESSIONS = {
     "[rank0": r"\[rank(?:[89]|[1-9]\d)",
     "host": r"\bhost {0,40}: ?\w",
 }
-_WORDS = ("nodes", "num_machines", "WORLD_SIZE", "world_size", "node", "_rank", "_RANK", "NNODES", "machine")
+_WORDS = ("nodes", "num_machines", "WORLD_SIZE", "world_size", "node", "_rank", "_RANK", "NNODES", "machine", "RankMonitor")
 _AGENT = re.compile(r"(?<![\w-])rank {0,40}: ?(\d{1,7}) \(local_rank: (\d{1,5})\)")
 _HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")
 _ADDRESS = re.compile(r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\)")

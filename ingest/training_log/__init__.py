@@ -18,7 +18,11 @@ _RANK = re.compile(r"\[rank(\d{1,7})\]")
 _WATCHDOG = re.compile(
     r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: |Not all ranks joining collective"
 )
-_LOG_NAME = re.compile(r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)", re.IGNORECASE)
+# The output of a job of PBS and its kin is called by the name and number of the job (`train.o4711`).
+_LOG_NAME = re.compile(
+    r"(?:^|[/._-])(?:log|logs|out|err|stdout|stderr|output|slurm)(?:[/._-]|\d|$)|\.[oe]\d{2,10}(?:[.-]\d{1,6})?(?:$|\.(?:gz|zst|bz2|xz)$)",
+    re.IGNORECASE,
+)
 # A runtime of containers writes a line a record; some trainers print dictionaries of Python.
 _RECORD = re.compile(rb"""\{(?:'\w+': |"\w+": ?"[^"\n]{0,80}", ?"\w+": ?"|"(?:log|message|msg)": ?")""")
 _OTHER_NAME = re.compile(r"\.(?:py|pyc|sh|json|jsonl|ya?ml|xml|csv|toml|cfg|ini|html)$", re.IGNORECASE)

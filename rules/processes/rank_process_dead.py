@@ -163,6 +163,8 @@ def _confidence(graph: WaitGraph, logged: Logged, facts: RankFacts) -> Confidenc
         return Confidence.SUSPECT  # of watchdogs that all give up one is the first to abort
     if facts.exit_signal is None and seen and not (seen.first or seen.time or seen.pid):
         return Confidence.LIKELY  # what stands alone was not seen to be the first: others may raise the same
+    if facts.exit_signal == signal.SIGKILL and seen and seen.by_mpi and not (seen.first or seen.time or seen.is_out_of_memory):
+        return Confidence.LIKELY  # of a launcher that does not say who was first: it kills those that are left in the same way
     if corrupted or (by_device and may_be_the_program(by_device)):
         return Confidence.LIKELY
     tables = {end.table for end in logged.exits if end.first and end.rank != facts.rank}

@@ -24,12 +24,15 @@ _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 # A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. Of a process that went
 # away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is stated.
-# A kill by the launcher itself, of a process that did not end when asked to, is the end that it asked for.
+# A kill by the launcher itself, of a process that did not end when asked to, is the end that it asked for; so is one by the
+# monitor of a rank whose time was over. LSF says below the whole output why it ended a job.
 _EXITS = """
 SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
        WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE CASE WHEN EXISTS (
            FROM log_events k WHERE k.kind = 'signal_sent' AND k.source_id = l.source_id AND k.subject SIMILAR TO
-               regexp_extract(l.subject, '^exitcode=-9 (pid=[0-9]+)', 1) || ' (SIGKILL|9)')
+               regexp_extract(l.subject, '^exitcode=-9 (pid=[0-9]+)', 1) || ' (SIGKILL|9)'
+           OR k.kind = 'stall_report' AND k.source_id = l.source_id AND k.locator < l.locator
+               AND k.subject = 'its monitor ends it')
            THEN replace(l.subject, 'exitcode=-9 ', 'exitcode=-15 ') ELSE l.subject END END, l.source, l.after_cancel
        OR (l.subject LIKE 'exitcode=unknown %' AND EXISTS (
            SELECT 1 FROM log_events f
@@ -37,6 +40,9 @@ SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject 
                SELECT 1 FROM log_progress p
                WHERE p.source_id = f.source_id AND p.locator BETWEEN f.locator AND l.locator
                    AND (p.total IS NULL OR p.step < p.total))))
+       OR (l.subject LIKE 'exitcode=-% by=mpi' AND EXISTS (
+           SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
+               AND c.subject LIKE 'DUE TO %' AND c.locator BETWEEN l.locator AND l.locator + 64))
 FROM logged_event l
 WHERE (l.kind = 'process_exit' OR (l.kind IN ('oom_kill', 'segfault') AND l.rank IS NOT NULL))
     AND l.subject IS NOT NULL

@@ -1,0 +1,38 @@
+"""Lines by which something that watches over processes says that one of them is gone, or that it did not come on.
+
+Upstream: `RankMonitorServer` of nvidia-resiliency-ext, which kills the rank that it watches when its time is over;
+collective_all_reduce_strategy.py of TensorFlow; src/lighthouse.rs of torchft; TaskSchedulerImpl and DAGScheduler of Spark,
+whose barrier stages run the ranks of TorchDistributor and of Horovod.
+"""
+
+from __future__ import annotations
+
+from forensics.ingest._job_logs.patterns import pattern
+
+KILLED_BY_MONITOR = "its monitor ends it"
+PATTERNS = (
+    # All ranks wait when one hangs: whose monitor looks first is chance.
+    pattern(
+        "stall_report",
+        r"\[RankMonitorServer:(?P<rank>\d{1,7})(?:@[\w.-]{1,253})?\] (?:Did not get (?:initial|subsequent) heartbeat"
+        r"|Section '[^']{1,80}' has been open for|Was out of section for)",
+        KILLED_BY_MONITOR,
+        ("[RankMonitorServer:",),
+    ),
+    pattern(
+        "process_lost", r"Cluster check alive failed, (?P<who>/job:\w{1,64}/replica:\d{1,5}/task:\d{1,7}) is down", "task {who}"
+    ),
+    pattern("process_lost", r"::lighthouse\W{1,5}Replica (?P<who>\S{1,253}) timed out \(last heartbeat", "replica group {who}"),
+    # An executor that was asked to go did nothing wrong.
+    pattern(
+        "process_lost",
+        r"Lost executor (?P<who>[\w-]{1,64} on [\w.:-]{1,253}): (?!.{0,80}(?:decommission|killed by driver))",
+        "executor {who}",
+    ),
+    pattern(
+        "barrier_task_failed",
+        r"barrier task (?:Result|ShuffleMap)Task\(\d{1,9}, (?P<task>\d{1,7})\) finished unsuccessfully",
+        "{task}",
+    ),
+)
+WORDS = ("[RankMonitorServer:", "Cluster check alive failed", "::lighthouse", "Lost executor ", "finished unsuccessfully")
