@@ -19,6 +19,7 @@ from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.awaited_pointers import awaited_pointers
 from forensics.rules.call_pointers import differing_calls, mismatch_near, refused_message
+from forensics.rules.device_pointers import device_pointers, norm_differs
 from forensics.rules.end_pointers import end_pointers
 from forensics.rules.link_pointers import link_pointers, place
 from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
@@ -61,7 +62,6 @@ HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent')
 """
 # Of the clock of the slowest other GPU, and how much slower than the fastest that one is at most.
 _LOW, _ALIKE = 0.75, 0.85
-_TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
 # How long each rank took for its own work in a step; of fewer steps the first ones, which compile, count too much.
 _WORKED = """
 SELECT t.kind, t.rank, median(t.ms) AS usual, min(s.path) FROM log_stage_times t JOIN sources s USING (source_id)
@@ -81,10 +81,11 @@ def pointers(
 ) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
+        *norm_differs(connection),
         *ended_pointers(connection, heard),
         *_errors(roster, errors),
         *end_pointers(connection),
-        *_failed_tests(connection),
+        *device_pointers(connection),
         *link_pointers(connection),
         *_result_differs(connection),
         *waiting_pointers(connection),
@@ -108,15 +109,6 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
         yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
-
-
-def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One GPU of all that were tested; where several fail it may be their host, its driver or its power."""
-    failed = rows_of(connection, "device_events", _TESTS, kinds=("test_failed",))
-    if len({(host, device) for host, device, *_ in failed}) == 1:
-        host, device, said, source = failed[0]
-        where = place(device, host)
-        yield f"{where} and the rank on it: {said} ({source})"
 
 
 def _result_differs(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -46,6 +46,7 @@ _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
+_SMI_TITLE = b"| NVIDIA-SMI "
 _RAS = "nccl_ras_text"
 _SUMMARY = b"Job summary\n===========\n"
 # Headings of a report of RAS; all other lines of it are indented, ruled or about a communicator.
@@ -59,9 +60,11 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
     for artefact in artefacts:
-        for text, content in _texts(*_plain(artefact)):
-            yield text
-            yield from _sections(text, content)
+        for whole, content in _texts(*_plain(artefact)):
+            rest, again = _apart(whole, content)
+            yield rest
+            yield from again
+            yield from _sections(rest, _content(rest) if again else content)
 
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
@@ -117,6 +120,29 @@ def _content(artefact: Artefact) -> bytes:
     return content if len(content) <= MOST_BYTES else b""
 
 
+def _apart(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Artefact]]:
+    """The text without the tables that stand in it several times, each below a command of its own, and these: of two hosts."""
+    if content.count(_SMI_TITLE) < 2 or b"\0" in content:
+        return artefact, []
+    lines = without_colours(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
+    parts = [(begin, b"".join(lines[begin:end])) for begin, end in _spans(lines)]
+    tables = {begin: part for begin, part in parts if _SMI_TITLE in part}
+    if len(tables) < 2:
+        return artefact, []
+    rest = b"".join(b"\n" * part.count(b"\n") if begin in tables else part for begin, part in parts)
+    return _part(artefact, rest, 0), [_part(artefact, part, begin) for begin, part in tables.items()]
+
+
+def _spans(lines: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Where each part begins and ends; a block right below a command is what the command printed."""
+    found = (number for number, line in enumerate(lines) if _begins(line))
+    commands = [
+        number for number in found if not (lines[number].startswith(_FENCE) and number and _is_shown(lines[number - 1]))
+    ]
+    begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
+    return zip(begins, [*begins[1:], len(lines)], strict=True)
+
+
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
     plain = without_colours(content).replace(b"\r\n", b"\n")
     if b"\0" in content or not _may_have_parts(plain):
@@ -139,9 +165,7 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         if own in (None, _RAS) and found is not None and found.name == _LOG:
             wanted = _PARTS
             yield _part(artefact, around, 0)
-    commands = [number for number, line in enumerate(lines) if _begins(line)]
-    begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
-    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+    for begin, end in _spans(lines):
         part = b"".join(lines[begin:end])
         found = choose(part[:SNIFF_BYTES], artefact.path)
         # The log of a job is read as a whole where the text is one.
@@ -169,7 +193,12 @@ def _may_have_parts(content: bytes) -> bool:
 
 def _begins(line: bytes) -> bool:
     """Whether something else begins with this line: below a command, or in another block of a page."""
-    return line.startswith(_FENCE) or (_LIKE_A_COMMAND.match(line) is not None and _is_command(line))
+    return line.startswith(_FENCE) or _is_shown(line)
+
+
+def _is_shown(line: bytes) -> bool:
+    """Whether a line is a command of which the output follows."""
+    return _LIKE_A_COMMAND.match(line) is not None and _is_command(line)
 
 
 def _is_command(line: bytes) -> bool:

@@ -27,6 +27,7 @@ from forensics.ingest._job_logs import (
     nccl_lines,
     nccl_tests,
     nodes,
+    norm_tables,
     pods,
     progress_lines,
     ray_collectives,
@@ -68,7 +69,7 @@ class _Reader:
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
         self.nodes = nodes.Nodes()
-        self._hccl, self._tests = hccl.Hccl(), nccl_tests.FailedTests()
+        self._hccl, self._tests, self._norms = hccl.Hccl(), nccl_tests.FailedTests(), norm_tables.NormTables()
         self._horovod = horovod.HorovodStalls()
         self._barriers = barriers.Barriers()
         self._coordination = coordination.TimedOutBarriers()
@@ -77,8 +78,7 @@ class _Reader:
         self._identities = identities.Identities()
         self._devices = device_tables.DeviceTables()
         self._fingerprints = calls.Fingerprints()
-        self._analysis = recorder_analysis.RecorderAnalysis()
-        self._comm_findings = comm_findings.CommFindings()
+        self._analysis, self._comm_findings = recorder_analysis.RecorderAnalysis(), comm_findings.CommFindings()
         reports = (self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings)
         self._who_came = (*reports, self._fingerprints, self._ray)
         self._tracebacks, self._heading = tracebacks.Tracebacks(), headings.Heading()
@@ -93,7 +93,7 @@ class _Reader:
         self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._stacks = stack_dumps.StackDumps()
         tables = (self._stragglers, self._table, self._launchers, self._pods, self._times, self._devices)
-        self._several_lines = (*tables, self._coordination, self._ray)
+        self._several_lines = (*tables, self._coordination, self._ray, self._norms)
         self._cancelled, self._start_line = False, 0
         # What stands in front of the lines of a process: a label of its rank, or only of its node.
         self._outer: dict[str, str | None] = {}
@@ -151,7 +151,7 @@ class _Reader:
         self._spanning(number, line, origin)
         for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
             self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
-        for failed in self._tests.feed(bare[origin.text :]):
+        for failed in (*self._tests.feed(bare[origin.text :]), *self._norms.feed(bare[origin.text :])):
             self._event(number, failed.kind, failed.subject, failed.subject, replace(origin, rank=failed.rank))
         if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.stated(origin)):
             self._outer.setdefault(process.origin.label or "", origin.label)

@@ -20,6 +20,8 @@ MAX_TEXT = 4096
 _PREFIX = re.compile(
     r"(?:<\d+>)?\[ *\d{1,9}\.\d{6}\]|\d{1,3},\d+,\d+,[-c+](?:,[^;\n]{0,80})?;|.{0,80}\bkernel: "
     r"|\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] "
+    # The log of the Fabric Manager, which tells of NVSwitches what the kernel does.
+    r"|\[\w{3} \d\d \d{4} [\d:]{8}\] \[\w{4,9}\] \[tid \d{1,9}\] "
 )
 # The driver writes some messages over several lines, of which the kernel stamps the first.
 _GOES_ON = re.compile(r"\s{2,}NVRM: (?P<text>.*)")
@@ -47,6 +49,18 @@ _DEVICE_EVENTS = (
     ),
     pattern("gpu_fallen_off", FALLEN_OFF, "{device}"),
     pattern("sxid", r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<code>\d{1,5})\b", "{device}"),
+    pattern(
+        "sxid",
+        r"NVSwitch fatal error (?P<code>\d{1,5}) on .{0,120}?pci bus id (?P<device>[\da-fA-F:.]{7,16})",
+        "{device}",
+    ),
+    # Drivers that start a device anew: all that ran on it is gone. amdgpu does so with all that are joined to it.
+    pattern(
+        "gpu_reset",
+        r"(?:amdgpu|habanalabs) (?P<device>[\da-f]{4}:[\da-f:.]{1,32})(?: \w{1,16})?: (?:amdgpu: )?"
+        r"(?P<what>GPU reset begin!|Device heartbeat failed!|Going to (?:hard-|soft-)?reset device)",
+        "{device}",
+    ),
     pattern("link_down", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Dd]own\b", "{device}"),
     pattern("link_up", r"(?<![\w.-])(?P<device>[\w.-]{1,64}): (?:NIC )?[Ll]ink (?:is )?[Uu]p\b", "{device}"),
     pattern(
@@ -126,6 +140,7 @@ _WORDS = (
     ),
     "SIGSEGV",
     "uncorrectable hardware errors",
+    *("NVSwitch fatal error", "GPU reset begin!", "Device heartbeat failed!", "reset device"),
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )
 _SHORTEST = 10

@@ -9,11 +9,11 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.config import config_batches
-from forensics.ingest._shared.content import Lines, from_first_character
+from forensics.ingest._shared.content import Lines, from_first_character, parse_json
 from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.nvidia_smi.diagnostics import failed_tests, is_diagnostics
+from forensics.ingest.nvidia_smi.diagnostics import MOST_BYTES, failed_in_document, failed_tests, is_diagnostics, is_document
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
 from forensics.ingest.nvidia_smi.nvlinks import is_link_status, read_links
 from forensics.ingest.nvidia_smi.text import is_text, read_texts
@@ -108,6 +108,8 @@ def sniff(head: bytes, path: str) -> int:
         and any(is_form(head.decode("utf-8", "replace")) for is_form in (is_text, is_link_status, is_diagnostics))
     ):
         return 90
+    if is_document(head):
+        return 95
     return 95 if from_first_character(head)[:5] == b"<?xml" and b"<nvidia_smi_log" in head[:2048] else 0
 
 
@@ -120,8 +122,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if is_link_status(text):
         yield from _links(artefact)
         return
-    if is_diagnostics(text):
-        yield from _failed(artefact)
+    if is_document(head) or is_diagnostics(text):
+        yield from _failed(artefact, is_document(head))
         return
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
@@ -144,9 +146,14 @@ def _links(artefact: Artefact) -> Iterator[Batch]:
         yield _counters(artefact, f"GPU-{number}", {"nvlinks_up": up, "nvlinks": known})
 
 
-def _failed(artefact: Artefact) -> Iterator[Batch]:
-    """What DCGM's tests found; one that passed proves little."""
-    for line, number, test in failed_tests(Lines(artefact)):
+def _failed(artefact: Artefact, is_whole: bool) -> Iterator[Batch | Problem]:
+    """What DCGM's tests found; one that passed proves little. A document has one place, its beginning."""
+    document = parse_json(artefact.begin(MOST_BYTES)) if is_whole else {}
+    if isinstance(document, Problem):
+        yield document
+        return
+    in_document = ((1, number, test) for number, test in failed_in_document(document)) if is_whole else ()
+    for line, number, test in (*in_document, *(() if is_whole else failed_tests(Lines(artefact)))):
         said = {"locator": line, "device": f"GPU-{number}", "kind": "test_failed", "text": f"DCGM's test {test} failed"}
         yield Batch("device_events", {**{name: [value] for name, value in said.items()}, "time_ns": [artefact.captured_ns]})
 

@@ -1,0 +1,63 @@
+"""Where to look first by what is known of one device: a test that it failed, a driver that started it anew, a failed switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import only_row, rows_of
+from forensics.rules.link_pointers import place
+
+_TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
+# A program that hangs on its device makes a driver start it anew as well as a fault does.
+_RESET = "SELECT host, device, min(source) FROM device_event WHERE kind = 'gpu_reset' GROUP BY host, device ORDER BY ALL"
+_SWITCHES = """
+SELECT host, device, min(code), min(source) FROM device_event
+WHERE kind = 'sxid' AND regexp_matches(text, '\\bFatal\\b|NVSwitch fatal error') AND NOT contains(text, 'Non-fatal')
+GROUP BY host, device ORDER BY ALL
+"""
+# Whose gradients differ although they were made equal: its GPU, or its copy of the model.
+_NORMS = r"""
+SELECT rank, regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, 'others=(\S+)', 1),
+    regexp_extract(subject, 'count=(\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'norm_differs' GROUP BY ALL ORDER BY ALL
+"""
+
+
+def device_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Each a sentence that says what to get."""
+    yield from _failed_tests(connection)
+    yield from _started_anew(connection)
+    yield from _failed_switch(connection)
+
+
+def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU of all that were tested; where several fail it may be their host, its driver or its power."""
+    failed = rows_of(connection, "device_events", _TESTS, kinds=("test_failed",))
+    if len({(host, device) for host, device, *_ in failed}) == 1:
+        host, device, said, source = failed[0]
+        where = place(device, host)
+        yield f"{where} and the rank on it: {said} ({source})"
+
+
+def _started_anew(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One device; of several that are joined nothing shows for which one the driver did so."""
+    if row := only_row(connection, "device_events", _RESET, kinds=("gpu_reset",)):
+        host, device, source = row
+        yield f"the rank on device {place(device, host)}, its log and the kernel log: its driver reset it ({source})"
+
+
+def _failed_switch(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "device_events", _SWITCHES, kinds=("sxid",)):
+        host, device, code, source = row
+        yield f"the NVSwitch {place(device, host)} and the links to it: it reported a fatal error (SXid {code}; {source})"
+
+
+def norm_differs(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one rank whose gradients differ from those of all others, where every rank raises the same for it."""
+    rows = rows_of(connection, "log_events", _NORMS, kinds=("norm_differs",))
+    if len({rank for rank, *_ in rows}) == 1:
+        rank, norm, others, count, source = rows[0]
+        peers = f"that of the {count} other ranks is {others}"
+        yield f"a test of the GPU of rank {rank}, and its parameters: its gradient norm is {norm} ({source}), {peers}"

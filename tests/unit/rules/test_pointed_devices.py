@@ -1,0 +1,105 @@
+"""Devices and hosts that tables, kernels and trainers tell of: pointed at where one stands out, and never accused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, pasted, verdict_of
+
+TITLE = "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |\n"
+GPU = (
+    "|   {0}  NVIDIA H100 80GB HBM3          On  |   00000000:{0}7:00.0 Off |                    0 |\n"
+    "| N/A   41C    P0            {2}W /  700W |   38211MiB /  81559MiB |    {1:3}%      Default |\n"
+)
+STEPS = "".join(f"step {at}/900 loss 2.{at}\n" for at in range(40, 50))
+RESET = "[ 88{0}.020911] {1}: {2}\n"
+FABRIC = (
+    "[Feb 05 2025 17:51:07] [ERROR] [tid 22] detected NVSwitch {0} error 20034 on fid 0 on NVSwitch pci bus id {1} port 41\n"
+)
+NORMS = "FloatingPointError: gradients are inconsistent between workers.\n----\ngrad_norm across the workers:\n{0}\n----\n"
+
+
+def table(idle: int | None) -> str:
+    return TITLE + "".join(GPU.format(at, *((0, 71) if at == idle else (100, 182))) for at in range(4))
+
+
+def norms(*values: str) -> str:
+    return NORMS.format("\n".join(f"rank {rank:3d} = {value}" for rank, value in enumerate(values)))
+
+
+def diag(failed: tuple[int, ...], number: str) -> str:
+    results = [
+        {number: at if number == "entity_id" else str(at), "status": "Fail" if at in failed else "Pass"} for at in range(4)
+    ]
+    tests = [{"name": "PCIe", "results": results}, {"name": "Memory", "results": [{number: "0", "status": "Pass"}]}]
+    return json.dumps({"DCGM GPU Diagnostic": {"test_categories": [{"category": "Integration", "tests": tests}]}}, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("[root@hx-1 ~]# nvidia-smi\n", "[root@hx-2 ~]# nvidia-smi\n"),
+        ("$ ssh hx-1 nvidia-smi\n```\n", "```\n$ ssh hx-2 nvidia-smi\n```\n"),
+        ("it hangs:\n```\nEpoch 0: 0%\n```\n$ ssh hx-1 nvidia-smi\n```\n", "```\n$ ssh hx-2 nvidia-smi\n```\n"),
+    ],
+)
+def test_tables_of_two_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, first: str, second: str) -> None:
+    (tmp_path / "ticket.md").write_text(first + table(None) + second + table(2))
+    said = verdict_of(tmp_path).would_change[0]
+    assert "GPU-2 of hx-2" in said and "7 others" in said
+
+
+def test_one_gpu_that_a_later_table_shows_busy_is_no_lead(tmp_path: Path) -> None:
+    (tmp_path / "ticket.txt").write_text("$ nvidia-smi\n" + table(2) + "$ nvidia-smi\n" + table(None))
+    assert not any("idle" in each for each in verdict_of(tmp_path).would_change)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"diag.json": diag((3,), "gpu_id")}, "GPU-3 and the rank on it: DCGM's test PCIe failed"),
+        ({"diag.json": diag((3,), "entity_id")}, "GPU-3 and the rank on it"),
+        ({"dmesg.txt": RESET.format(1, "amdgpu 0000:c1:00.0", "amdgpu: GPU reset begin!")}, "the rank on device 0000:c1:00.0"),
+        (
+            {"dmesg.txt": RESET.format(1, "habanalabs 0000:b3:00.0 hl5", "Device heartbeat failed! PCI link is healthy")},
+            "the rank on device 0000:b3:00.0",
+        ),
+        ({"fabricmanager.log": FABRIC.format("fatal", "00000000:8a:00.0")}, "the NVSwitch 00000000:8a:00.0"),
+    ],
+)
+def test_the_one_device(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
+    for name, text in {**files, "job.log": STEPS}.items():
+        (tmp_path / name).write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert verdict.would_change[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"diag.json": diag((1, 3), "gpu_id")},
+        {"diag.json": diag((0, 1, 2, 3), "gpu_id")},
+        {"dmesg.txt": "".join(RESET.format(at, f"amdgpu 0000:c{at}:00.0", "amdgpu: GPU reset begin!") for at in range(8))},
+        {"fabricmanager.log": FABRIC.format("non-fatal", "00000000:8a:00.0")},
+    ],
+)
+def test_several_devices_and_errors_that_end_nothing_are_no_lead(tmp_path: Path, files: Mapping[str, str]) -> None:
+    for name, text in {**files, "job.log": STEPS}.items():
+        (tmp_path / name).write_text(text)
+    assert not any("GPU-" in each or "device" in each or "NVSwitch" in each for each in verdict_of(tmp_path).would_change)
+
+
+def test_the_rank_whose_gradients_differ_is_where_to_begin(tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, STEPS + norms("2.18374491", "2.18374491", "17.40281105", "2.18374491"))
+    assert not named(verdict)
+    assert "the GPU of rank 2" in verdict.would_change[0] and "17.40281105" in verdict.would_change[0]
+
+
+@pytest.mark.parametrize("values", [("1.0", "1.0", "2.0", "2.0"), ("1.0", "2.0"), ("1.0", "2.0", "3.0"), ("1.0", "1.0", "1.0")])
+def test_gradients_of_which_none_is_odd_point_at_nobody(tmp_path: Path, values: tuple[str, ...]) -> None:
+    assert not any("gradient norm" in each for each in pasted(tmp_path, STEPS + norms(*values)).would_change)
