@@ -9,7 +9,7 @@ with as many ranks on each are alike: inside a host other links are in use.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -36,7 +36,8 @@ _LEAST_PACE_NS = 1e6
 # Only the newer half: a network that became slow is slow there. Of a message either end is last in half of the calls, or more:
 # the shorter quarter of its times are those of the transfer. What one group call issued ends together: of several messages in
 # it none has a time of its own, of a single one the entry that closes the group has it. A record that was cut may end before
-# the newer half of those beside it on its host, on one clock: it says nothing of that time.
+# the newer half of those beside it on its host, on one clock: it says nothing of that time. A group that is compared with
+# nothing for it is held against calls of others that bear the same numbers, and against what its other members are in later.
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _CALLS = f"""
 WITH timed AS (
@@ -63,28 +64,47 @@ _MESSAGES = f"""{_CALLS}, ends AS (
     WHERE n.is_message AND n.kind IN ('send', 'recv') GROUP BY ALL
 )
 SELECT s.communicator, 'send', s.sizes, [s.rank, r.rank], least(s.took, r.took), least(s.calls, r.calls),
-       greatest(s.span, r.span), s.bytes, c.path || '#entry=' || s.locator
+       greatest(s.span, r.span), s.bytes, c.path || '#entry=' || s.locator, 0
 FROM ends s JOIN ends r ON r.communicator = s.communicator AND r.sizes = s.sizes AND r.rank = s.peer AND r.peer = s.rank
 JOIN sources c ON c.source_id = s.source_id WHERE s.is_send AND NOT r.is_send ORDER BY ALL
 """
 _COLLECTIVES = f"""{_CALLS}, size AS (
     SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
-), calls AS (
+), joint AS (
     SELECT n.communicator, n.kind, n.sizes, n.sequence, any_value(z.ranks) AS ranks, min(n.duration_ns) AS took,
            any_value(n.bytes) AS bytes, max(n.enqueued_ns) AS enqueued_ns, arg_min(n.source_id, n.rank) AS source_id,
            arg_min(n.locator, n.rank) AS locator
-    FROM newer n JOIN size z USING (communicator)
+    FROM {{among}} n JOIN size z USING (communicator)
     WHERE NOT n.is_message AND ltrim(n.kind, '_') IN {JOINT} AND n.sequence IS NOT NULL
     GROUP BY n.communicator, n.kind, n.sizes, n.sequence HAVING count(DISTINCT n.rank) = any_value(z.members)
-), paces AS (
+), {{calls}}, paces AS (
     SELECT communicator, kind, sizes, any_value(ranks) AS ranks, median(took) AS took, count(*) AS calls,
            max(enqueued_ns) - min(enqueued_ns) AS span, any_value(bytes) AS bytes, arg_max(source_id, sequence) AS source_id,
            arg_max(locator, sequence) AS locator
     FROM calls GROUP BY communicator, kind, sizes
 )
-SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, p.bytes, c.path || '#entry=' || p.locator
-FROM paces p JOIN sources c USING (source_id) WHERE len(p.ranks) > 1 ORDER BY ALL
+SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, p.bytes, c.path || '#entry=' || p.locator, {{later}}
+FROM paces p JOIN sources c USING (source_id) {{beside}} WHERE len(p.ranks) > 1 ORDER BY ALL
 """
+_NEWER = _COLLECTIVES.format(among="newer", calls="calls AS (FROM joint)", later="0", beside="")
+_UNTIL_CUT = _COLLECTIVES.format(
+    among="calls_alone",
+    calls=f"""met AS (
+    SELECT communicator, kind, sizes, max(sequence) AS last FROM joint GROUP BY communicator, kind, sizes
+), go_on AS (
+    SELECT communicator, kind, sizes, m.last, median(c.duration_ns) AS took
+    FROM met m JOIN calls_alone c USING (communicator, kind, sizes) WHERE c.sequence > m.last
+    GROUP BY communicator, kind, sizes, m.last, c.rank HAVING count(*) >= {_LEAST_CALLS}
+), cut AS (
+    SELECT communicator, kind, sizes, last, min(took) AS took FROM go_on GROUP BY communicator, kind, sizes, last
+), calls AS (
+    SELECT j.* FROM joint j JOIN (SELECT kind, sizes, min(last) AS last FROM cut GROUP BY kind, sizes) u USING (kind, sizes)
+    WHERE j.sequence <= u.last
+    QUALIFY percent_rank() OVER (PARTITION BY j.communicator, j.kind, j.sizes ORDER BY j.sequence) >= 0.5
+)""",
+    later="coalesce(l.took, 0)",
+    beside="LEFT JOIN cut l ON l.communicator = p.communicator AND l.kind = p.kind AND l.sizes = p.sizes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +113,8 @@ class CallPace:
 
     Of a message `ranks` are sender and receiver, and who may send it on. `share` is the part of the time that `calls` of them
     lose, at most; `others` are as many links or communicators, of other ranks too, that tell what is usual. They cross `hosts`,
-    `bytes` is what each member gives, 0 not known.
+    `bytes` is what each member gives, 0 not known. Where the record of a member was cut, the times are those until then, and
+    `later_ns` is how long the others are in such calls afterwards, for the least of them; 0 where none was.
     """
 
     communicator: str
@@ -107,6 +128,7 @@ class CallPace:
     others: int = 0
     hosts: int = 1
     bytes: int = 0
+    later_ns: float = 0.0
 
     @property
     def factor(self) -> float:
@@ -136,28 +158,46 @@ class CallPaces:
 
 @reduction
 def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
-    """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out."""
+    """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out.
+
+    Of groups that are known until the record of a member was cut, those alone that were slow, and may be so still.
+    """
+    if not has_durations(connection):
+        return CallPaces()
+    kinds = ("send", "recv")
+    found = [
+        *_held_against_alike(rows_of(connection, "operations", _MESSAGES, kinds=kinds), connection, roster),
+        *_held_against_alike(rows_of(connection, "operations", _NEWER), connection, roster),
+    ]
+    stated = {(each.communicator, each.kind, each.bytes) for each in found}
+    until_cut = _held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), connection, roster)
+    left = [each for each in until_cut if each.later_ns and (each.communicator, each.kind, each.bytes) not in stated]
+    still = (replace(each, took_ns=min(each.took_ns, each.later_ns)) for each in left)
+    return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
+
+
+def _held_against_alike(rows: Iterable[tuple[Any, ...]], connection: DuckDBPyConnection, roster: Roster) -> Iterator[CallPace]:
     alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
     members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
-    for query, kinds in ((_MESSAGES, ("send", "recv")), (_COLLECTIVES, ())) if has_durations(connection) else ():
-        rows = rows_of(connection, "operations", query, kinds=kinds)
-        for communicator, kind, sizes, ranks, took, calls, span, size, source in rows:
-            places = _spread(ranks, roster)
-            if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
-                beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if query is _MESSAGES else ()
-                pace = CallPace(
-                    communicator,
-                    kind,
-                    (*ranks, *beside),
-                    float(took),
-                    int(calls),
-                    float(span),
-                    source,
-                    hosts=len(places),
-                    bytes=int(size or 0),
-                )
-                alike[kind, sizes, places].append(pace)
-    return CallPaces(tuple(each for paces in alike.values() for each in _compared(paces)))
+    for communicator, kind, sizes, ranks, took, calls, span, size, source, later in rows:
+        places = _spread(ranks, roster)
+        if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
+            beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if kind == "send" else ()
+            pace = CallPace(
+                communicator,
+                kind,
+                (*ranks, *beside),
+                float(took),
+                int(calls),
+                float(span),
+                source,
+                hosts=len(places),
+                bytes=int(size or 0),
+                later_ns=float(later),
+            )
+            alike[kind, sizes, places].append(pace)
+    for paces in alike.values():
+        yield from _compared(paces)
 
 
 def _spread(ranks: Sequence[int], roster: Roster) -> tuple[int, ...] | None:
