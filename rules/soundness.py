@@ -24,6 +24,7 @@ from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
+from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -96,15 +97,17 @@ def slowness_signs(
     paces: CallPaces,
     late: Latenesses,
     speed: Speed,
+    silence: UnusualSilence,
 ) -> SlownessSigns:
     """Long steps that nothing accounts for, not even what sound jobs do, links that lose time to their peers, lazy NICs.
 
     Messages that no recorder keeps are one as well: a rank that is slow from the first step on may only show in them. So is a
-    rank that comes last to most calls, for which the others wait as long as makes a step a slow one, and stages in which all
-    ranks train nothing.
+    rank that comes last to most calls, for which the others wait as long as makes a step a slow one, stages in which all ranks
+    train nothing, and a silence that is unusual at its place.
     """
     long = (*stage_signs(windows), *_longer_since(times), *_long_steps(times, findings), *_long_between(times, speed))
     seen = (
+        *silence,
         *long,
         *_lossy_links(slowness),
         *_slow_calls(paces),

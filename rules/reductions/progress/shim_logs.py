@@ -36,6 +36,6 @@ def _judged(least: int, most: int, pause: int | None, factor: float, logs: Seque
         return Liveness(Motion.UNSEEN, "operations were captured in CUDA graphs, whose replays make no call", source=source)
     if least >= max(factor * pause, LEAST_SILENCE_NS):
         return Liveness(Motion.STALLED, text, silence_ns=least, pause_ns=pause, source=source)
-    if most <= pause:
+    if most <= min(pause, LEAST_SILENCE_NS):
         return Liveness(Motion.MOVING, f"all {len(logs)} ranks made calls up to the end of their logs", source=source)
     return Liveness(Motion.TOO_EARLY, text, silence_ns=least, pause_ns=pause, source=source)

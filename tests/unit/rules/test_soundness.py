@@ -25,6 +25,7 @@ from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Pace, Speed
+from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
@@ -42,6 +43,7 @@ NOTHING_ELSE = (
     CallPaces(),
     Latenesses(),
     Speed(Pace.NOT_MEASURED, ""),
+    UnusualSilence(()),
 )
 
 
@@ -105,7 +107,9 @@ def test_so_does_a_long_time_between_calls_where_no_whole_step_tells_what_it_was
     steps: int, lost_ms: float, in_log: bool, is_sign: bool
 ) -> None:
     speed = Speed(Pace.STEADY, "", by="all_gather of dp", steps=30, step_ns=1000 * MS, lost_ns=lost_ms * MS, in_log=in_log)
-    found = slowness_signs(steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:6], speed)
+    found = slowness_signs(
+        steps_of({}, steps), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:6], speed, NOTHING_ELSE[7]
+    )
     assert bool(found) is is_sign
 
 
@@ -133,7 +137,9 @@ def test_a_rank_for_which_all_of_few_operations_wait_does_too(
     ranks, by = tuple(range(members)), by_ms * 1e6
     one = Straggler(1, "dp", "all_reduce", ranks, 4, late, counted, by, 1e5, 4 * by, share, 0.0, 0.0, 0.0, 0.0, 0.0, "1.frx")
     speed = Speed(Pace.STEADY, "", steps=9, step_ns=1.8e9)
-    signs = slowness_signs(steps_of({}, 0), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE[:-1], speed)
+    signs = slowness_signs(
+        steps_of({}, 0), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE[:6], speed, NOTHING_ELSE[7]
+    )
     assert [sign.startswith(f"rank 1 came last to {late} of 4 all_reduces of dp") for sign in signs] == [True] * is_sign
 
 
@@ -214,7 +220,7 @@ def test_so_does_a_rank_that_most_calls_wait_for(late: int, share: float, is_dut
     lost = int(share * SECONDS_10)
     item = Lateness(3, "dp", "all_reduce", (0, 1, 2, 3), 20, late, lost, share, lost // late, "3.fr", is_duty=is_duty)
     signs = slowness_signs(
-        steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], Latenesses((item,)), NOTHING_ELSE[6]
+        steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], Latenesses((item,)), *NOTHING_ELSE[6:]
     )
     assert [sign.startswith(f"rank 3 comes last to {late} of 20 all_reduces") for sign in signs] == [True] * is_sign
 
