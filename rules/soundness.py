@@ -25,6 +25,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
+from forensics.rules.reductions.progress.varied import are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -37,8 +38,6 @@ _SHOWN = 6
 _TRIFLE = 0.01
 # Of a usual step: what one step lost by as much is no trifle, however long the record is.
 _OF_A_STEP = SLOWER - 1
-# Of the distances between long steps: where as many are equal they are how the program is (gradients are summed, logs written).
-_EVENLY, _LEAST_EVEN = 0.8, 3
 # Of the time: a link that loses as much to its peers makes a step slower, also where it is too little to accuse.
 _LOST = 0.05
 # Times as long as alike calls take elsewhere: less accuses nobody.
@@ -135,7 +134,7 @@ def _long_steps(times: StepTimes, findings: Findings) -> Iterator[str]:
     usual = [each.impact.recoverable_ns or 0 for each in findings if each.by_design and each.impact is not None]
     lost, worst = sum(excess for _, excess in long) - sum(usual), max((excess for _, excess in long), default=0.0) - sum(usual)
     is_material = lost >= _TRIFLE * float(times.length.sum()) or worst >= _OF_A_STEP * times.typical_ns
-    if long and is_material and not _are_even([number for number, _ in long]):
+    if long and is_material and not are_even([number for number, _ in long]):
         which = f"{len(long)} of {counted(len(times.number), 'step')}"
         yield f"{which} took longer than usual, {lost / 1e6:.0f} ms in all that nothing accounts for"
 
@@ -154,12 +153,6 @@ def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:
     few = 2 * len(times.number) < speed.steps
     if few and speed.step_ns and speed.lost_ns >= _OF_A_STEP * speed.step_ns and not speed.in_log:
         yield f"one step by {speed.by} took {speed.lost_ns / 1e6:.0f} ms longer than usual, and whole steps are not known"
-
-
-def _are_even(numbers: Sequence[int]) -> bool:
-    apart = np.diff(sorted(numbers))
-    middle = np.median(apart) if len(apart) >= _LEAST_EVEN else 0
-    return bool(middle > 1 and (apart == middle).mean() >= _EVENLY)
 
 
 def _lossy_links(slowness: Slowness) -> Iterator[str]:

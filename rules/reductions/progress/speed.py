@@ -15,7 +15,6 @@ from enum import StrEnum
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
@@ -25,7 +24,7 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of, warmed_up
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
-from forensics.rules.reductions.progress.varied import most_factor
+from forensics.rules.reductions.progress.varied import Floats, even_pauses, most_factor
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
@@ -74,8 +73,6 @@ _RECORDED = f"""
 SELECT o.rank, min(s.path) FROM operations o JOIN sources s USING (source_id) WHERE o.rank >= 0
 GROUP BY o.rank ORDER BY o.rank LIMIT {_MOST_RECORDS}
 """
-
-Floats = npt.NDArray[np.float64]
 
 
 class Pace(StrEnum):
@@ -207,6 +204,8 @@ def _of_series(series: _Series) -> Speed:
     warm = warmed_up(series.lengths, SLOWER) if series.whole or series.of_program else 1
     lengths, ends = _in_steps(series.lengths[warm:], series.ends_ns[warm:])
     lost = float(lengths.max() - np.median(lengths)) if len(lengths) and not series.whole else 0.0
+    kept = ~(even_pauses(lengths) & (series.whole or series.of_program))
+    lengths, ends = lengths[kept], np.asarray(ends)[kept].tolist()
     known = Speed(Pace.NOT_MEASURED, "", by=series.by, steps=len(lengths), source=series.source, lost_ns=lost)
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     if place is not None:

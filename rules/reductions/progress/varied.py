@@ -1,6 +1,8 @@
-"""What lengths of steps that differ tell: how much the middle one may have changed at most."""
+"""What lengths of steps that differ tell: how much the middle one may have changed at most, and which are long in a rhythm."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,10 @@ _OF_QUARTILES = 0.929
 # In 19 of 20 such records it changed by less.
 _ERRORS = 2.0
 _LEAST = 5
+# Times the middle step: what recurs and is longer is a pause of its own (a save, an evaluation), and no spread.
+_PAUSE = 1.33
+# Of the distances between long steps: where as many are equal they are how the program is (gradients are summed, logs written).
+_EVENLY, _LEAST_EVEN = 0.8, 3
 
 
 def most_factor(first: Floats, last: Floats) -> float:
@@ -24,6 +30,26 @@ def most_factor(first: Floats, last: Floats) -> float:
     parts = [np.log(first), np.log(last)]
     error = np.sqrt(sum((_OF_QUARTILES * _between_quartiles(part)) ** 2 / len(part) * _by_runs(part) for part in parts))
     return float(np.exp(np.median(parts[1]) - np.median(parts[0]) + _ERRORS * error))
+
+
+def are_even(numbers: Sequence[int]) -> bool:
+    """Whether steps recur at equal distances."""
+    apart = np.diff(sorted(numbers))
+    middle = np.median(apart) if len(apart) >= _LEAST_EVEN else 0
+    return bool(middle > 1 and (apart == middle).mean() >= _EVENLY)
+
+
+def even_pauses(lengths: Floats) -> npt.NDArray[np.bool_]:
+    """Long steps that recur evenly from one end of the record to the other, and did not become longer themselves; else none.
+
+    They are due then (saves, evaluations), and no spread of the steps between them.
+    """
+    long = lengths > _PAUSE * np.median(lengths)
+    at = np.flatnonzero(long)
+    if not are_even(at.tolist()) or max(at[0], len(lengths) - 1 - at[-1]) > np.median(np.diff(at)):
+        return np.zeros_like(long)
+    pauses = np.array_split(lengths[long], 2)
+    return long if np.median(pauses[1]) <= _PAUSE * np.median(pauses[0]) else np.zeros_like(long)
 
 
 def _between_quartiles(values: Floats) -> float:

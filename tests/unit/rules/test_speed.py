@@ -89,6 +89,29 @@ def test_a_long_step_now_and_then_is_no_lasting_change(tmp_path: Path, period: i
     assert of_job(tmp_path, lambda step: 100 if step % period else 1000).pace is Pace.STEADY
 
 
+def saving(length_ms: Callable[[int], float], save_ms: Callable[[int], float]) -> Floats:
+    """Sixty steps, each fourth one with a save."""
+    return MILLISECOND * np.array([length_ms(step) + (save_ms(step) if step % 4 == 2 else 0) for step in range(60)])
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "save_ms", "pace"),
+    [
+        (lambda step: 400 + step % 5, lambda step: 2000 + 3000 * (step // 20 % 2), Pace.STEADY),
+        (lambda step: 400 + step % 5, lambda step: 1000 + 100 * step, Pace.NOT_MEASURED),
+        (lambda step: 400 if step < 30 else 600, lambda _: 2000, Pace.SLOWER),
+        (lambda step: 400 + step % 5, lambda step: 2000 * (step > 28), Pace.NOT_MEASURED),
+    ],
+    ids=["saves of any length", "saves that become longer", "steps that become longer", "pauses since the middle"],
+)
+def test_saves_that_recur_evenly_hide_no_speed(
+    length_ms: Callable[[int], float], save_ms: Callable[[int], float], pace: Pace
+) -> None:
+    lengths = saving(length_ms, save_ms)
+    ends = np.cumsum(lengths).astype(np.int64).tolist()
+    assert judged([_Series("calls", lengths, ends, None, of_program=True)]).pace is pace
+
+
 @pytest.mark.parametrize(("slower_from", "pace"), [(999, Pace.STEADY), (30, Pace.SLOWER)])
 def test_a_call_that_recurs_in_bursts(slower_from: int, pace: Pace, tmp_path: Path) -> None:
     """One kind of call, five times in a step at uneven distances: five of its times make a step of which the record has all."""
