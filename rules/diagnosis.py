@@ -57,6 +57,7 @@ from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
+from forensics.rules.round_pointers import round_pointers
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 from forensics.rules.unplaced_error import beside_error
@@ -105,8 +106,8 @@ def _verdict(
     groups = supply.call(group_rows)
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
-    nobody = not suspects and not motion.shown and outcome is not Outcome.HEALTHY
-    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged) if nobody else ()
+    nobody = not suspects and outcome is not Outcome.HEALTHY
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, pace) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -152,13 +153,19 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
     return None
 
 
-def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement) -> tuple[str, ...]:
-    """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait."""
+def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, pace: Speed) -> tuple[str, ...]:
+    """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
+
+    A job that moves has only a rank that the others wait for again and again, which is no fault at a steady speed.
+    """
+    if supply.get(Liveness).shown:
+        return () if pace.pace is Pace.STEADY else tuple(round_pointers(supply.get(StacksByRank)))
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))
-    apart = () if awaited else unproven(supply.get(Roster), trees, heard.ranks)
-    return (*awaited, *supply.call(pointers), *apart)
+    in_rounds = () if awaited else tuple(round_pointers(supply.get(StacksByRank)))
+    apart = () if awaited or in_rounds else unproven(supply.get(Roster), trees, heard.ranks)
+    return (*awaited, *in_rounds, *supply.call(pointers), *apart)
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

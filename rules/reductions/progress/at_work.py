@@ -44,7 +44,7 @@ def at_work(facts: RankFacts, found: Stacks | None, children: Sequence[ChildProc
     if facts.fed:
         return f"data moves: {facts.switches} context switches in a read or write without a time limit"
     if writes(facts):
-        return f"it wrote {(facts.written_bytes or 0) / 1e6:.1f} MB or more from each look to the next"
+        return f"it wrote {(facts.written_bytes or 0) / 1e6:.1f} MB or more from each sample to the next"
     if facts.cpu_share is not None and facts.cpu_share >= BUSY_SHARE:
         return f"it used {facts.cpu_share:.0%} of a CPU"
     if len(facts.thread_states) >= _LEAST_LOOKS and set(facts.thread_states) == {_RUNNING}:

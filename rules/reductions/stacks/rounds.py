@@ -1,0 +1,76 @@
+"""Rounds of stacks: who waits in communication and who is at work, of all ranks at about one moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from forensics.rules.reductions.stacks.samples import Sample, Stacks
+
+LEAST_RANKS = 3
+"""Of two ranks the one that works at a moment is late by any small imbalance."""
+LEAST_ODDS = 16
+"""Ranks to the power of rounds but one: against one rank being it each time by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Who was in communication and who was not in the sample of this number."""
+
+    number: int
+    inside: frozenset[int]
+    outside: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AloneAtWork:
+    """The one rank that is at work while all others wait, and the rounds in which it is, in their order.
+
+    `sampled` is the number of all rounds, `shared` of those in which several ranks are at work.
+    """
+
+    rank: int
+    rounds: tuple[Round, ...]
+    sampled: int
+    shared: int
+
+    def samples(self, found: Stacks) -> list[Sample]:
+        """Those of its main thread in these rounds, in their order."""
+        numbers = {each.number for each in self.rounds}
+        return [sample for sample in found.main if sample.number in numbers]
+
+
+def alone_at_work(
+    stacks: Mapping[int, Stacks], least_ranks: float = LEAST_RANKS, least_odds: float = LEAST_ODDS
+) -> AloneAtWork | None:
+    """The rank that its peers wait for in round after round; None where two take turns, or all meet at barriers.
+
+    A round in which all wait speaks of nobody. Who comes late to barriers saves, evaluates or sets up something for all.
+    """
+    whole = rounds(stacks)
+    alone = tuple(each for each in whole if len(each.outside) == 1)
+    late = {rank for each in alone for rank in each.outside}
+    if len(stacks) < least_ranks or len(late) != 1 or all(_meet_at_barrier(each, stacks) for each in alone):
+        return None
+    if len(stacks) ** (len(alone) - 1) < least_odds:
+        return None
+    return AloneAtWork(late.pop(), alone, len(whole), sum(len(each.outside) > 1 for each in whole))
+
+
+def rounds(stacks: Mapping[int, Stacks]) -> Sequence[Round]:
+    """Those in which every rank that has stacks was sampled, once each."""
+    inside, outside = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+    for rank, found in stacks.items():
+        for sample in found.main:
+            waits = sample.activity.waits_for_others
+            (inside if waits else outside)[sample.number].add(rank)
+    numbers = sorted({*inside, *outside})
+    found_in = [Round(number, frozenset(inside[number]), frozenset(outside[number])) for number in numbers]
+    return [one for one in found_in if not one.inside & one.outside and one.inside | one.outside == stacks.keys()]
+
+
+def _meet_at_barrier(one: Round, stacks: Mapping[int, Stacks]) -> bool:
+    """Whether all who wait in a round are in a barrier."""
+    samples = [each for rank in one.inside for each in stacks[rank].main if each.number == one.number]
+    return all(each.activity.call_frame is not None and "barrier" in each.activity.call_frame.function for each in samples)

@@ -1,0 +1,39 @@
+"""Whom to sample first where rounds of stacks show one rank at work while all others wait, and nothing shows a fault.
+
+A rank that is the last of a sound job leaves the same: whether its work is too long, only somebody who knows the job can say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from forensics.rules.reductions.stacks.call_paths import Frame
+from forensics.rules.reductions.stacks.rounds import alone_at_work
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, library_modules
+
+# Of the samples: a frame that so many have in common says where it is; what differs below it is a part of the same work.
+_MOST = 2 / 3
+
+
+def round_pointers(stacks: StacksByRank) -> Iterator[str]:
+    """The rank, in how many rounds, and where it is in most of them."""
+    if found := alone_at_work(stacks):
+        where = _where(found.samples(stacks[found.rank]))
+        yield (
+            f"what takes rank {found.rank} long: in {len(found.rounds)} of {found.sampled} rounds of stacks it alone is at work"
+            f"{where} while {len(stacks) - 1} other ranks wait in communication; if the job is slow, or stands, it begins there"
+        )
+
+
+def _where(samples: Sequence[Sample]) -> str:
+    """The innermost frame of the job's own code that most samples share, and how many do."""
+    libraries = library_modules(samples)
+    shared: Counter[tuple[Frame, ...]] = Counter()
+    for sample in samples:
+        own = [frame for frame in sample.activity.path if frame.origin == "app" and frame.module not in libraries]
+        shared.update(tuple(own[-depth:]) for depth in range(1, len(own) + 1))
+    common = [path for path, count in shared.items() if count > _MOST * len(samples)]
+    path = max(common, key=len, default=())
+    place = " > ".join(map(str, reversed(path[:2])))
+    return f" ({shared[path]} times in {place})" if path else ""
