@@ -31,6 +31,14 @@ SELECT DISTINCT regexp_extract(subject, '^DeepEP: (host=\d+ gpu=\d+) ', 1),
        regexp_extract(subject, ' from=\d*:(\d+)$', 1), min(source) OVER ()
 FROM logged_event WHERE kind = 'transfer_timeout' AND starts_with(subject, 'DeepEP: ') ORDER BY ALL
 """
+# The rank that lacks what all others wrote last, where nothing went wrong in that log and nothing went on below.
+_NOT_REACHED = """
+SELECT rank, regexp_extract(subject, '^(\\d+ others) wrote', 1), regexp_extract(subject, ' wrote: (.+)', 1), source
+FROM logged_event l WHERE kind = 'not_reached' AND NOT EXISTS (
+    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id AND e.kind NOT IN ('not_reached', 'several_nodes'))
+AND (SELECT count(DISTINCT step) FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) < 2
+ORDER BY ALL
+"""
 
 
 def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -38,6 +46,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _not_joined(connection)
     yield from _of_hccl(connection)
     yield from _of_experts(connection)
+    yield from _not_reached(connection)
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -65,3 +74,9 @@ def _of_experts(connection: DuckDBPyConnection) -> Iterator[str]:
         ((host, gpu),) = senders
         where = f"the rank on GPU {gpu} of the host that the exchange numbers {host}"
         yield f"log, stack and GPU of {where}: {len(waits)} others got nothing from it in DeepEP ({waits[0][3]})"
+
+
+def _not_reached(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "log_events", _NOT_REACHED, kinds=("not_reached",)):
+        rank, others, form, source = row
+        yield f'stack and log of rank {rank}: its last line is {source}, and the {others} wrote "{form}" since'

@@ -3,6 +3,8 @@
 A line that only some ranks write shows nothing by itself: the main process, or a stage, may have lines of its own. It tells
 where those who wrote it say at the end of the log, again and again, that they wait in communication, where all others wrote
 the lines before it as often as they did and nothing since, and where these others are no majority.
+
+What all ranks but one wrote last, in a log that ends there, is where to begin with that one.
 """
 
 from __future__ import annotations
@@ -12,14 +14,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.front import front
+from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.positions import LogPosition
 from forensics.ingest._job_logs.reports import report
 
 PASTED_BYTES = 1 << 20
 """Larger files are not read for it: every line would have to be looked at."""
 _OPERATION = r"barrier|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|collective"
-_HINT = re.compile(rb"(?i)rank.{0,40}\bwait(?:s|ing)\b")
+_HINT = re.compile(rb"(?i)rank\W{0,2}\d")
 _WAITS = re.compile(rf"(?i)\bwait(?:s|ing)\b(?: for)?(?: (?P<seconds>\d{{1,6}}) ?s\b)?.{{0,60}}?(?P<kind>{_OPERATION})")
 _LEAST_RANKS, _MOST_RANKS = 3, 1 << 12
 _LONGEST_WAIT_LINE = 512
@@ -68,6 +72,25 @@ class Milestones:
         if ahead is not None and len(kinds) == 1 and all(_is_common(said, last[rank].form) for rank in missing):
             name = f'the wait after "{ahead[:_SHOWN].strip()}"'
             yield from report("milestone", first, name, waiting, missing, len(last), kinds.pop() or "")
+
+    def add_to(self, events: Events) -> None:
+        """The one rank that did not write what all others wrote last, once each, below a line that all ranks wrote."""
+        said: dict[int, Counter[str]] = defaultdict(Counter)
+        last: dict[int, _Line] = {}
+        for line in self._lines:
+            said[line.rank][line.form] += 1
+            last[line.rank] = line
+        if len(last) < _LEAST_RANKS or last.keys() != set(range(len(last))):
+            return
+        form, writers = Counter(line.form for line in last.values()).most_common(1)[0]
+        behind = [rank for rank, line in last.items() if line.form != form]
+        times = {rank: counted[form] for rank, counted in said.items()}
+        if writers != len(last) - 1 or any(count != (rank not in behind) for rank, count in times.items()):
+            return
+        odd = last[behind[0]]
+        if _is_common(said, odd.form) and all(odd.number < line.number for line in last.values() if line is not odd):
+            subject = f"{writers} others wrote: {form.strip()[-3 * _SHOWN :]}"
+            events.add(odd.number, "not_reached", subject, odd.form, None, Origin(odd.rank, None, "", 0))
 
 
 def _spoken(number: int, line: str) -> _Line | None:

@@ -252,8 +252,8 @@ class _Reader:
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
         found.add_lost(self._identities.of_node)
-        self._coordination.add_to(found)
-        self._pods.rows.add_to(found)
+        for each in (self._coordination, self._pods.rows, self._milestones):
+            each.add_to(found)
         self._served.add_to(self.events, self.origins.servers)
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
         begin = max(resumed, found.begin_after_gap() or 0, self._start_line)

@@ -1,5 +1,7 @@
 """Nodes that Slurm lost, as `sinfo -R` and `scontrol show node` list them: when, and that nobody had set them aside.
 
+A node check (LBNL's NHC) sets nodes aside for later jobs too: what it found counts of a record whose node is down.
+
 Upstream: src/sinfo/opts.c (`-R`: `%20E %9u %19H %N`, which cuts reasons) and src/api/node_info.c of SchedMD/slurm.
 """
 
@@ -12,14 +14,16 @@ from forensics.ingest._shared.node_lists import hosts
 
 HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
-WORDS = ("Not responding", "Node unexpectedly re", "NodeName=")
+WORDS = ("Not responding", "Node unexpectedly re", "NodeName=", "State=DOWN", "Reason=NHC: ")
 _ROW = re.compile(
     r"(?:Not responding|Node unexpectedly re)\S{0,20} {1,40}\S{1,32} {1,40}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d "
     r" {0,40}(?P<nodes>\S{1,1000})\s*"
 )
 _REASON = re.compile(
-    r"\s+Reason=(?:Not responding|Node unexpectedly rebooted) \[[\w-]{1,32}@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\]\s*"
+    r"\s+Reason=(?:Not responding|Node unexpectedly rebooted|(?P<check>NHC: [^\[\]]{1,200}?)) "
+    r"\[[\w-]{1,32}@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\]\s*"
 )
+_DOWN = re.compile(r"\s+State=DOWN\b")
 
 
 class DownNodes:
@@ -27,12 +31,15 @@ class DownNodes:
 
     def __init__(self) -> None:
         self._node: str | None = None
+        self._is_down = False
 
     def feed(self, line: str) -> Iterator[str]:
         """Take one line of either form."""
         if begin := BEGIN.match(line):
-            self._node = begin["node"]
+            self._node, self._is_down = begin["node"], False
         elif row := _ROW.fullmatch(line):
             yield from hosts(row["nodes"])
-        elif self._node is not None and _REASON.fullmatch(line):
+        elif _DOWN.match(line):
+            self._is_down = True
+        elif self._node is not None and (reason := _REASON.fullmatch(line)) and (self._is_down or not reason["check"]):
             yield self._node

@@ -30,6 +30,9 @@ SHOWN = """NodeName=gx2 Arch=x86_64 CoresPerSocket=48
 """
 
 
+CHECKED = SHOWN.replace("Not responding", "NHC: check_hw_ib: No IB port mlx5_2:1 is ACTIVE (LinkUp 200 Gb/sec).")
+
+
 def judged(folder: Path, table: str, end: str = CANCELLED) -> set[int]:
     (folder / "train.out").write_text(INIT + STEPS + end)
     (folder / "nodes.txt").write_text(table)
@@ -38,8 +41,8 @@ def judged(folder: Path, table: str, end: str = CANCELLED) -> set[int]:
 
 @pytest.mark.parametrize(
     "table",
-    [REASONS + row("gx2"), REASONS + row("gx9") + row("gx2") + row("gx1", "bad disk"), SHOWN],
-    ids=["alone", "beside nodes of others", "shown whole"],
+    [REASONS + row("gx2"), REASONS + row("gx9") + row("gx2") + row("gx1", "bad disk"), SHOWN, CHECKED],
+    ids=["alone", "beside nodes of others", "shown whole", "found by a node check"],
 )
 def test_the_ranks_of_the_node_that_was_lost(tmp_path: Path, table: str) -> None:
     assert judged(tmp_path, table) == {4, 5, 6, 7}
@@ -55,8 +58,18 @@ def test_the_ranks_of_the_node_that_was_lost(tmp_path: Path, table: str) -> None
         (REASONS + row("gx2"), CANCELLED.replace("DUE TO NODE FAILURE", "DUE TO TIME LIMIT")),
         (REASONS + row("gx2"), ""),
         (REASONS + row("gx2"), FAILED + CANCELLED),
+        (CHECKED.replace("DOWN*+DRAIN", "IDLE+DRAIN"), CANCELLED),
     ],
-    ids=["hours later", "set aside", "two of them", "another job's", "time limit", "the job goes on", "failed before"],
+    ids=[
+        "hours later",
+        "set aside",
+        "two of them",
+        "another job's",
+        "time limit",
+        "the job goes on",
+        "failed before",
+        "drained only",
+    ],
 )
 def test_nodes_of_which_the_job_says_nothing(tmp_path: Path, table: str, end: str) -> None:
     assert not judged(tmp_path, table, end) & {4, 5, 6, 7}
