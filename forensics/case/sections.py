@@ -46,7 +46,7 @@ _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
-_SMI_TITLE = b"| NVIDIA-SMI "
+_SMI_TITLE, _SMI_ROW = b"| NVIDIA-SMI ", b"MiB / "
 _RAS = "nccl_ras_text"
 _SUMMARY = b"Job summary\n===========\n"
 # Headings of a report of RAS; all other lines of it are indented, ruled or about a communicator.
@@ -122,11 +122,11 @@ def _content(artefact: Artefact) -> bytes:
 
 def _apart(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Artefact]]:
     """The text without the tables that stand in it several times, each below a command of its own, and these: of two hosts."""
-    if content.count(_SMI_TITLE) < 2 or b"\0" in content:
+    if content.count(_SMI_ROW) < 2 or _SMI_TITLE not in content or b"\0" in content:
         return artefact, []
     lines = without_colours(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
     parts = [(begin, b"".join(lines[begin:end])) for begin, end in _spans(lines)]
-    tables = {begin: part for begin, part in parts if _SMI_TITLE in part}
+    tables = {begin: part for begin, part in parts if _SMI_TITLE in part or _SMI_ROW in part}
     if len(tables) < 2:
         return artefact, []
     rest = b"".join(b"\n" * part.count(b"\n") if begin in tables else part for begin, part in parts)

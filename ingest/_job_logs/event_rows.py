@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
+from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.ended import DESCRIBED
 from forensics.ingest._job_logs.line_origin import Origin
 
@@ -48,17 +49,26 @@ class Events:
         """Ranks that lines state."""
         return frozenset(rank for rank in self.columns["rank"] if rank is not None)
 
-    def others_than(self, rank: int | None, is_stated: bool) -> frozenset[int]:
-        """Ranks that lines state beside this one, and numbers from 1 on that a launcher, which then writes here, counted.
+    def others_than(self, artefact: Artefact) -> frozenset[int]:
+        """Ranks that lines state beside that of the file, and numbers from 1 on by which a launcher that writes here counted.
 
-        Where it `is_stated` whose the file is, only an agent that closed other processes shows that several write here.
+        Where a name says whose the file is, ranks that lines state may be quoted; where a manifest does, only an agent that
+        closed other processes shows that several write there.
         """
         closed = {1} if self._closed_others() else set()
-        if is_stated:
-            return frozenset(closed)
-        counted = (_LOCAL.search(subject) for _, _, subject in self.of_kind("process_exit"))
-        numbers = {int(said[1]) for said in counted if said and int(said[1])}
-        return (self.stated_ranks - {rank}) | numbers | closed
+        counted = frozenset() if artefact.rank_method == "manifest" else self.counted
+        return counted | closed if artefact.has_stated_rank else (self.stated_ranks - {artefact.rank}) | counted | closed
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """Numbers from 1 on by which a launcher counted processes of its host that ended."""
+        found = (_LOCAL.search(subject) for _, _, subject in self.of_kind("process_exit"))
+        return frozenset(int(said[1]) for said in found if said and int(said[1]))
+
+    def of_node(self, artefact: Artefact) -> str | None:
+        """What shows that a file called by a number holds what the agent of a node wrote: it may be the number of the node."""
+        number, counted = artefact.rank if artefact.rank_method == "path" else None, self.counted
+        return f"a log called by number {number} counts local rank {min(counted)}" if number and counted else None
 
     def _closed_others(self) -> bool:
         """Whether an agent closed a process for another one that failed: then there is a number 1."""

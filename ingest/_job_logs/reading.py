@@ -205,7 +205,7 @@ class _Reader:
     def _own_rank(self) -> int | None:
         """That of the file; it has none where several processes, or another one than the mere number in its name, write."""
         rank = self.artefact.rank
-        others = self.events.others_than(rank, self.artefact.has_stated_rank)
+        others = self.events.others_than(self.artefact)
         return rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members and not others else None
 
     def _members(self, own: int | None) -> dict[str, int]:
@@ -248,7 +248,7 @@ class _Reader:
         for (pid, address), rank in self._launchers.actors.items():
             self._identities.processes.note(int(pid), address, rank)
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
-        if why := self.nodes.why:
+        if why := self.nodes.why or self.events.of_node(self.artefact):
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
         found.add_lost(self._identities.of_node)

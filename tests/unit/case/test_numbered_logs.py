@@ -65,3 +65,20 @@ def test_a_log_of_several_ranks_shows_that_the_numbers_are_of_nodes(tmp_path: Pa
     with (case / "worker-3.out").open("a") as log:
         log.write(TIMED_OUT.format(7))
     assert named(verdict_of(case)) == set()
+
+
+AGENT = "E0611 10:00:01.1 99 torch/x/api.py:869] failed (exitcode: -9) local_rank: {} (pid: 131) of binary: /usr/bin/python\n"
+
+
+@pytest.mark.parametrize(("number", "local"), [(5, 3), (3, 3), (19, 2)])
+def test_what_an_agent_saw_end_is_no_rank_that_the_name_of_its_log_tells(tmp_path: Path, number: int, local: int) -> None:
+    (tmp_path / f"rank{number}.log").write_text(AGENT.format(local))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert "process 131" in verdict.would_change[0]
+
+
+@pytest.mark.parametrize(("number", "local"), [(5, 0), (0, 3)])
+def test_an_agent_of_one_process_or_of_the_first_node_tells_the_rank(tmp_path: Path, number: int, local: int) -> None:
+    (tmp_path / f"rank{number}.log").write_text(AGENT.format(local))
+    assert named(verdict_of(tmp_path)) == {number or local}

@@ -53,6 +53,12 @@ def test_tables_of_two_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, firs
     assert "GPU-2 of hx-2" in said and "7 others" in said
 
 
+def test_a_first_table_whose_head_was_cut_is_not_of_the_next_host(tmp_path: Path) -> None:
+    (tmp_path / "ticket.txt").write_text(table(None).partition("\n")[2] + "[root@hx-2 ~]# nvidia-smi\n" + table(2))
+    said = verdict_of(tmp_path).would_change[0]
+    assert "GPU-2 of hx-2" in said and "3 others" in said
+
+
 def test_one_gpu_that_a_later_table_shows_busy_is_no_lead(tmp_path: Path) -> None:
     (tmp_path / "ticket.txt").write_text("$ nvidia-smi\n" + table(2) + "$ nvidia-smi\n" + table(None))
     assert not any("idle" in each for each in verdict_of(tmp_path).would_change)
