@@ -17,6 +17,7 @@ from io import BytesIO
 from forensics.bundle.artefact import Artefact
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
 from forensics.case.exported_logs import lines_of_export, may_be_exported
+from forensics.case.host_tables import host_tables
 from forensics.case.named_parts import MARKS, named_parts
 from forensics.case.plain_text import (
     BYTE_ORDER_MARKS,
@@ -46,7 +47,6 @@ _LOG, _KERNEL = "training_log", "kernel_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
-_SMI_TITLE, _SMI_ROW = b"| NVIDIA-SMI ", b"MiB / "
 _RAS = "nccl_ras_text"
 _SUMMARY = b"Job summary\n===========\n"
 # Headings of a report of RAS; all other lines of it are indented, ruled or about a communicator.
@@ -61,10 +61,10 @@ def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
     for artefact in artefacts:
         for whole, content in _texts(*_plain(artefact)):
-            rest, again = _apart(whole, content)
+            rest, tables = host_tables(whole, content)
             yield rest
-            yield from again
-            yield from _sections(rest, _content(rest) if again else content)
+            yield from tables
+            yield from _sections(rest, _content(rest) if tables else content)
 
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
@@ -120,29 +120,6 @@ def _content(artefact: Artefact) -> bytes:
     return content if len(content) <= MOST_BYTES else b""
 
 
-def _apart(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Artefact]]:
-    """The text without the tables that stand in it several times, each below a command of its own, and these: of two hosts."""
-    if content.count(_SMI_ROW) < 2 or _SMI_TITLE not in content or b"\0" in content:
-        return artefact, []
-    lines = without_colours(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
-    parts = [(begin, b"".join(lines[begin:end])) for begin, end in _spans(lines)]
-    tables = {begin: part for begin, part in parts if _SMI_TITLE in part or _SMI_ROW in part}
-    if len(tables) < 2:
-        return artefact, []
-    rest = b"".join(b"\n" * part.count(b"\n") if begin in tables else part for begin, part in parts)
-    return _part(artefact, rest, 0), [_part(artefact, part, begin) for begin, part in tables.items()]
-
-
-def _spans(lines: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Where each part begins and ends; a block right below a command is what the command printed."""
-    found = (number for number, line in enumerate(lines) if _begins(line))
-    commands = [
-        number for number in found if not (lines[number].startswith(_FENCE) and number and _is_shown(lines[number - 1]))
-    ]
-    begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
-    return zip(begins, [*begins[1:], len(lines)], strict=True)
-
-
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
     plain = without_colours(content).replace(b"\r\n", b"\n")
     if b"\0" in content or not _may_have_parts(plain):
@@ -165,7 +142,9 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         if own in (None, _RAS) and found is not None and found.name == _LOG:
             wanted = _PARTS
             yield _part(artefact, around, 0)
-    for begin, end in _spans(lines):
+    commands = [number for number, line in enumerate(lines) if _begins(line)]
+    begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
+    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         part = b"".join(lines[begin:end])
         found = choose(part[:SNIFF_BYTES], artefact.path)
         # The log of a job is read as a whole where the text is one.
@@ -193,12 +172,7 @@ def _may_have_parts(content: bytes) -> bool:
 
 def _begins(line: bytes) -> bool:
     """Whether something else begins with this line: below a command, or in another block of a page."""
-    return line.startswith(_FENCE) or _is_shown(line)
-
-
-def _is_shown(line: bytes) -> bool:
-    """Whether a line is a command of which the output follows."""
-    return _LIKE_A_COMMAND.match(line) is not None and _is_command(line)
+    return line.startswith(_FENCE) or (_LIKE_A_COMMAND.match(line) is not None and _is_command(line))
 
 
 def _is_command(line: bytes) -> bool:

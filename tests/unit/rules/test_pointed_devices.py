@@ -53,6 +53,35 @@ def test_tables_of_two_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, firs
     assert "GPU-2 of hx-2" in said and "7 others" in said
 
 
+def ibstat(is_down: bool) -> str:
+    state, link = ("Down", "Polling") if is_down else ("Active", "LinkUp")
+    port = f"\tPort 1:\n\t\tState: {state}\n\t\tPhysical state: {link}\n\t\tRate: 400\n"
+    return f"CA 'mlx5_3'\n\tCA type: MT4129\n\tNumber of ports: 1\n{port}"
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["----------------\n{0}\n----------------\n{1}", "[root@{0} ~]# ibstat\n{1}", "===== {0} =====\n{1}", "{0}: "],
+    ids=["dshbak", "prompts", "headings", "pdsh"],
+)
+def test_ports_of_several_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, form: str) -> None:
+    tables = {f"hx{number}": ibstat(number == 6) for number in range(4, 9)}
+    text = "".join(
+        form.format(host, table) if "{1}" in form else "".join(f"{host}: {line}\n" for line in table.splitlines())
+        for host, table in tables.items()
+    )
+    (tmp_path / "ports.txt").write_text(text)
+    assert "mlx5_3/1 of hx6" in verdict_of(tmp_path).would_change[0]
+
+
+def test_steps_that_state_memory_below_commands_stay_one_log(tmp_path: Path) -> None:
+    steps = "".join(f"[rank{rank}]: step 4 mem 38211MiB / 81559MiB\n" for rank in range(3))
+    raised = "[rank1]: ValueError: bad\n"
+    text = f"[me@hx-1 ~]$ torchrun t.py\n{raised}{steps}[me@hx-1 ~]$ torchrun t.py\n{steps}"
+    (tmp_path / "job.log").write_text(text)
+    assert not named(verdict_of(tmp_path))
+
+
 def test_a_first_table_whose_head_was_cut_is_not_of_the_next_host(tmp_path: Path) -> None:
     (tmp_path / "ticket.txt").write_text(table(None).partition("\n")[2] + "[root@hx-2 ~]# nvidia-smi\n" + table(2))
     said = verdict_of(tmp_path).would_change[0]
