@@ -13,6 +13,7 @@ from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
 from forensics.rules.reductions.frontier.onsets import LEAST_REFERENCE, onset_row
+from forensics.rules.reductions.frontier.recurring import beyond_chance, causes_of, recurring
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
@@ -149,12 +150,9 @@ def _against(
         is_large = affected.sum() >= gates.repeats and share >= gates.stage_share
         if affected.sum() < gates.least_steps and not (is_large or is_lasting):
             continue
-        ranks = () if baseline == "usual" else _recurring(found, excess, columns, affected, lost, gates)
-        # What is lost to ranks is what the group would win without their excess: of many equal ones somebody is always last.
-        own = _lost(found, work, excess * np.isin(found.ranks, ranks), columns)[0] if ranks else lost
-        share_of_ranks = float(own[affected].sum()) / float(lengths.sum())
-        if share_of_ranks < gates.rank_share:
-            ranks, own, share_of_ranks = (), lost, share
+        time_ns = float(lengths.sum())
+        named = None if baseline == "usual" else _named(found, work, excess, columns, affected, lost, time_ns, gates)
+        ranks, own, share_of_ranks = named or ((), lost, share)
         pattern = _pattern(affected, gates)
         if (not ranks and share < gates.stage_share) or is_absorbed(lost, lengths - without, usual, gates):
             continue
@@ -204,17 +202,23 @@ def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple
     return lost, rest
 
 
-def _recurring(found: Cut, excess: Floats, columns: list[int], affected: Flags, lost: Floats, gates: Gates) -> tuple[int, ...]:
-    """Ranks that cause most of the affected rows; none when the ranks change or all are alike."""
-    over = excess[:, columns].sum(axis=1)
-    causes = affected[:, None] & (over >= gates.cause_share * lost[:, None]) & (over > 0)
-    # Of several ranks that are late together, those that come near the last.
-    near = over >= gates.cause_share * over.max(axis=1, keepdims=True)
-    counts = (causes & near).sum(axis=0)
-    chosen = counts >= max(gates.recurrence * affected.sum(), min(gates.repeats, len(affected)))
-    if not chosen.any() or 2 * chosen.sum() > len(chosen):
-        return ()
-    return tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one)
+def _named(
+    found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, lost: Floats, time_ns: float, gates: Gates
+) -> tuple[tuple[int, ...], Floats, float] | None:
+    """Ranks that cause most of the affected rows, what each row would win without them alone, and its part of the time.
+
+    Of many equal ones somebody is always last, and the next one is without him. Whose lag is small causes more rows than chance
+    lets any of them.
+    """
+    causes = causes_of(excess, columns, affected, lost, gates)
+    chosen = recurring(causes, affected, gates)
+    for is_named in (chosen, beyond_chance(causes, affected, chosen)):
+        own = _lost(found, work, excess * is_named, columns)[0]
+        share = float(own[affected].sum()) / time_ns
+        if is_named.any() and share >= (gates.share_from_start if is_named is chosen else gates.rank_share):
+            ranks = tuple(rank for rank, is_one in zip(found.ranks, is_named.tolist(), strict=True) if is_one)
+            return ranks, own, share
+    return None
 
 
 def _pattern(affected: Flags, gates: Gates) -> str:
