@@ -22,6 +22,14 @@ GROUP BY subject ORDER BY subject
 _TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>.+)")
 _FOR_MEMORY = "Out Of Memory"
 _NOT_LAUNCHED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'launch_failed' GROUP BY subject ORDER BY subject"
+# The task that ended by a code of its own where srun then ended others, and nothing tells of ranks.
+_EXITED = """
+SELECT subject, min(source) FROM logged_event
+WHERE kind = 'process_exit' AND regexp_matches(subject, '^task=\\d+ host=\\S+ Exited with exit code') AND NOT after_cancel
+    AND NOT EXISTS (SELECT 1 FROM log_events WHERE rank IS NOT NULL)
+    AND EXISTS (SELECT 1 FROM log_events WHERE regexp_matches(subject, '^task=\\S+ host=\\S+ (Terminated|Killed)'))
+GROUP BY subject ORDER BY subject
+"""
 # The process that MPICH and its kin, or msrun of MindSpore, saw end; one that was asked to end did so for another one.
 _BY_PROCESS = r"""
 SELECT regexp_extract(subject, ' pid=(\d+)', 1), regexp_extract(subject, ' host=(\S+)', 1),
@@ -81,6 +89,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_by_coordinator(connection)
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
+    yield from _exited_task(connection)
 
 
 def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -88,6 +97,13 @@ def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",)):
         node, source = row
         yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
+
+
+def _exited_task(connection: DuckDBPyConnection) -> Iterator[str]:
+    row = only_row(connection, "log_events", _EXITED, kinds=("process_exit",))
+    if row and (task := _TASK.match(str(row[0]))):
+        how = f"srun saw it end first ({task['how'].lower()}; {row[1]}), and ended the others"
+        yield f"what task {task['task']} of srun on {task['host']} wrote, and that host: {how}"
 
 
 def _by_process(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -123,7 +139,7 @@ def _lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process, or one task of a barrier."""
     if row := only_row(connection, "log_events", _LOST, kinds=("process_lost",)):
         who, source = row
-        yield f"log, exit code and kernel log of {who}: it alone was found gone ({source})"
+        yield f"log, exit code and kernel log of {who}: it alone was found gone or silent ({source})"
     if row := only_row(connection, "log_events", _BARRIER_TASK, kinds=("barrier_task_failed",)):
         task, source = row
         yield f"the log of Spark's barrier task {task}, and which rank it is: its failure ended the stage ({source})"

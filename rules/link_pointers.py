@@ -250,9 +250,10 @@ def _cut_off(connection: DuckDBPyConnection) -> Iterator[str]:
     rows = rows_of(connection, "job_config", _ADDRESSES)
     hosts = {host: address for host, address, _ in rows}
     inside = {host for host, _, is_inside in rows if is_inside} - {host for host, _, is_inside in rows if not is_inside}
-    if len(inside) == 1 and len(hosts) > len(inside) + 1:
+    if len(inside) == 1 and len(hosts) > len(inside):
         (host,) = inside
-        where = f"NCCL listens there at {hosts[host]}, which no other host can reach, and on {len(hosts) - 1} others elsewhere"
+        others = counted(len(hosts) - 1, "other")
+        where = f"NCCL listens there at {hosts[host]}, which no other host can reach, and on {others} elsewhere"
         yield f"NCCL_SOCKET_IFNAME and the interfaces of {host}, and the ranks on it: {where}"
 
 

@@ -23,6 +23,8 @@ PATTERNS = (
         "process_lost", r"Cluster check alive failed, (?P<who>/job:\w{1,64}/replica:\d{1,5}/task:\d{1,7}) is down", "task {who}"
     ),
     pattern("process_lost", r"::lighthouse\W{1,5}Replica (?P<who>\S{1,253}) timed out \(last heartbeat", "replica group {who}"),
+    # libfabric's provider of EFA, of a peer that its device reached and whose process did not answer.
+    pattern("process_lost", r"Unresponsive receiver \(.{1,400}?Peer host id: (?P<who>[\w.-]{1,80})", "host {who}"),
     # An executor that was asked to go did nothing wrong.
     pattern(
         "process_lost",
@@ -35,4 +37,11 @@ PATTERNS = (
         "{task}",
     ),
 )
-WORDS = ("[RankMonitorServer:", "Cluster check alive failed", "::lighthouse", "Lost executor ", "finished unsuccessfully")
+WORDS = (
+    "[RankMonitorServer:",
+    "Cluster check alive failed",
+    "::lighthouse",
+    "Unresponsive receiver (",
+    "Lost executor ",
+    "finished unsuccessfully",
+)

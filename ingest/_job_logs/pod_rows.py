@@ -21,7 +21,9 @@ _STATES = (
     *("ErrImagePull", "ImagePullBackOff", "RunContainerError", "CreateContainerError", "CreateContainerConfigError"),
     *("StartError", "UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Terminating"),
 )
-WORDS = tuple(f" {state} " for state in (_RUNS, *_STATES))
+WORDS = (*(f" {state} " for state in (_RUNS, *_STATES)), " READY ")
+# A log of a session has something in front of each line, also of the heading.
+_HEADING = re.compile(r"^(?P<front>\S.{0,64}?)(?:NAMESPACE +)?NAME +READY +STATUS +RESTARTS +AGE\b")
 _ROW = re.compile(
     r"^(?:[a-z0-9-]{1,63} +)?(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +(?P<state>[A-Z][A-Za-z]{2,40}) +"
     r"\d{1,9}(?: \(\S{1,12} ago\))? +\d\S{0,15}(?: |$)"
@@ -44,10 +46,13 @@ class PodRows:
 
     def __init__(self) -> None:
         self._by_job: dict[str, dict[str, _Row]] = {}
+        self._front = ""
 
     def feed(self, number: int, line: str) -> None:
         """Take one line."""
-        found = _ROW.match(line)
+        if heading := _HEADING.match(line):
+            self._front = heading["front"]
+        found = _ROW.match(line.removeprefix(self._front))
         if found is None or (job := _job(found["pod"])) is None or len(self._by_job) >= _MOST:
             return
         rows = self._by_job.setdefault(job, {})

@@ -22,6 +22,7 @@ from forensics.ingest._job_logs import (
     horovod,
     identities,
     launchers,
+    lost_daemons,
     milestones,
     mpi_fronts,
     nccl_lines,
@@ -69,15 +70,14 @@ class _Reader:
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
         self.nodes = nodes.Nodes()
-        self._hccl, self._tests, self._norms = hccl.Hccl(), nccl_tests.FailedTests(), norm_tables.NormTables()
-        self._horovod = horovod.HorovodStalls()
+        self._by_table = (nccl_tests.FailedTests(), norm_tables.NormTables(), lost_daemons.LostDaemons())
+        self._horovod, self._hccl = horovod.HorovodStalls(), hccl.Hccl()
         self._barriers = barriers.Barriers()
         self._coordination = coordination.TimedOutBarriers()
-        self._ray = ray_collectives.RayCollectives()
         self._desync = desync.DesyncReports()
         self._identities = identities.Identities()
         self._devices = device_tables.DeviceTables()
-        self._fingerprints = calls.Fingerprints()
+        self._fingerprints, self._ray = calls.Fingerprints(), ray_collectives.RayCollectives()
         self._analysis, self._comm_findings = recorder_analysis.RecorderAnalysis(), comm_findings.CommFindings()
         reports = (self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings)
         self._who_came = (*reports, self._fingerprints, self._ray)
@@ -93,7 +93,7 @@ class _Reader:
         self._milestones = milestones.Milestones(artefact.stored_bytes)
         self._stacks = stack_dumps.StackDumps()
         tables = (self._stragglers, self._table, self._launchers, self._pods, self._times, self._devices)
-        self._several_lines = (*tables, self._coordination, self._ray, self._norms)
+        self._several_lines = (*tables, self._coordination, self._ray, *self._by_table[1:])
         self._cancelled, self._start_line = False, 0
         # What stands in front of the lines of a process: a label of its rank, or only of its node.
         self._outer: dict[str, str | None] = {}
@@ -151,7 +151,7 @@ class _Reader:
         self._spanning(number, line, origin)
         for said in () if self._cancelled else self._hccl.feed(number, bare, origin.rank):
             self._event(number, said.kind, said.subject, line, replace(origin, rank=said.rank))
-        for failed in (*self._tests.feed(bare[origin.text :]), *self._norms.feed(bare[origin.text :])):
+        for failed in (found for each in self._by_table for found in each.feed(bare[origin.text :])):
             self._event(number, failed.kind, failed.subject, failed.subject, replace(origin, rank=failed.rank))
         if mentions(bare, mpi_fronts.WORDS) and (process := mpi_fronts.stated(origin)):
             self._outer.setdefault(process.origin.label or "", origin.label)

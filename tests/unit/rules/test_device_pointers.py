@@ -78,6 +78,7 @@ def test_counters_of_perfquery() -> None:
         ({"a.log": STEPS + REPLICA.format("worker 2", 1)}, "the log of pod worker-2"),
         ({"events.txt": EVENTS, "describe.txt": ENDED}, "the log of pod j-worker-3, which was evicted"),
         ({"gpus.csv": gpus((5, 16), (5, 16), (1, 4), (5, 16)), "a.log": STEPS}, "the PCIe slot of GPU-2"),
+        ({"n0.log": INSIDE["n0.log"], "n1.log": listens("n1", 1, "docker0", "172.17.0.1")}, "interfaces of n1"),
         (INSIDE | {"n2.log": listens("n2", 2, "docker0", "172.17.0.1")}, "NCCL_SOCKET_IFNAME and the interfaces of n2"),
     ],
 )

@@ -34,6 +34,7 @@ NEAR = (
     "n1:90:91 [0] enqueue.cc:94 NCCL WARN Mismatched collective detected, please check your collective calls at and around "
     "rank {}. You can use NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL to see the collective logs\n"
 )
+HEADED = "NAME                 READY   STATUS             RESTARTS   AGE\n"
 JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
 
 
@@ -60,6 +61,7 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
             PODS + JOB + pod("fit-worker-0", "Error"),
             "events of pod fit-worker-0: its state is Error (job.log#line=4), 2 other pods",
         ),
+        ("ops> " + (HEADED + JOB + pod("fit-worker-0", "Error")).replace("\n", "\nops> "), "pod fit-worker-0"),
         (PODS + pod("fit-worker-0", "CrashLoopBackOff", "8 (2m ago)") + JOB, "its state is CrashLoopBackOff"),
         (PODS + JOB + pod("fit-worker-0", "Pending"), "its state is Pending"),
         (PODS + pod("t-0-x7k2p", "Running") + pod("t-1-abcde", "ImagePullBackOff"), "events of pod t-1-abcde"),

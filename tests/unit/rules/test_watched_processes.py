@@ -25,6 +25,13 @@ LIGHTHOUSE = (
 )
 EXECUTOR = "24/02/03 04:05:06 ERROR TaskSchedulerImpl: Lost executor {} on {}: {}\n"
 BARRIER = "Stage failed because barrier task ResultTask(3, {}) finished unsuccessfully.\n"
+EFA = (
+    "libfabric:44:17:efa:cq:efa_rdm_cq_poll():390<warn> Unresponsive receiver (reachable by EFA device but handshake failed) "
+    "My EFA addr: fi_addr_efa://[fe80::{0}]:13:1 My host id: i-0a{0} Peer EFA addr: fi_addr_efa://[fe80::9]:3:4 "
+    "Peer host id: i-0d9\n"
+)
+ORTE = "ORTE has lost communication with its daemon located on node:\n\n  hostname:  {}\n\nThis is usually due to a failure\n"
+TASK = "srun: error: {}: task {}: {}\n"
 STEPS = "".join(f"step {at}/900 loss 2.{at}\n" for at in range(40, 50))
 
 
@@ -67,6 +74,12 @@ def test_the_rank_that_a_launcher_saw_end(tmp_path: Path, text: str, rank: int, 
         (LIGHTHOUSE.format("fit_2:0b1c"), "kernel log of replica group fit_2:0b1c"),
         (EXECUTOR.format(4, "10.9.6.22", "Command exited with code 137"), "kernel log of executor 4 on 10.9.6.22"),
         (BARRIER.format(5), "the log of Spark's barrier task 5"),
+        (EFA.format(1) + EFA.format(2), "kernel log of host i-0d9"),
+        (ORTE.format("cn-17"), "console and kernel log of cn-17"),
+        (
+            TASK.format("dx-31", 6, "Exited with exit code 1") + TASK.format("dx-25", 0, "Terminated"),
+            "what task 6 of srun on dx-31",
+        ),
     ],
 )
 def test_where_to_begin(tmp_path: Path, text: str, said: str) -> None:
@@ -81,11 +94,24 @@ def test_where_to_begin(tmp_path: Path, text: str, said: str) -> None:
         ALIVE.format(3) + ALIVE.format(1),
         LIGHTHOUSE.format("fit_2:0b1c") + STEPS,
         EXECUTOR.format(4, "10.9.6.22", "Executor decommission: spot"),
+        EFA.format(1) + EFA.format(1).replace("i-0d9", "i-0d8"),
         EXECUTOR.format(4, "10.9.6.22", "x") + EXECUTOR.format(5, "10.9.6.23", "x"),
     ],
 )
 def test_several_and_those_that_the_job_went_on_without_are_no_lead(tmp_path: Path, text: str) -> None:
     assert not any("found gone" in each for each in pasted(tmp_path, STEPS + text).would_change)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TASK.format("dx-31", 6, "Exited with exit code 1"),
+        TASK.format("dx-31", 6, "Exited with exit code 1") * 2 + TASK.format("dx-30", 5, "Exited with exit code 1"),
+        TASK.format("dx-31", 6, "Exited with exit code 1") + TASK.format("dx-25", 0, "Terminated") + "[rank9]: ValueError: x\n",
+    ],
+)
+def test_a_task_that_ended_by_a_code_is_no_lead_alone_nor_beside_ranks(tmp_path: Path, text: str) -> None:
+    assert not any("what task" in each for each in pasted(tmp_path, STEPS + text).would_change)
 
 
 def test_an_unordered_kill_is_not_confirmed(tmp_path: Path) -> None:
