@@ -38,7 +38,9 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     known = [nic for nic in shared if nic.lost >= thresholds["least_lost"]]
-    stated = [*known, *(nic for nic in shared if nic.use is None)]
+    # What ranks get is a bound from above: beside one that surely loses, so do those whose lines are as full.
+    losing = {nic.host for nic in known}
+    stated = [nic for nic in shared if nic.use is None or nic.host in losing]
     hosts = {nic.host for nic in shared}
     if not known or not liveness.may_move or hosts >= {port.host for port in ports}:
         return  # where the lines of all hosts are full, what is the network's and what others' is not stated

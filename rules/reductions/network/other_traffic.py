@@ -91,13 +91,14 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
     # A host whose counters fit what one NIC gets has the same unit and moment for all of its ports.
     hosts = {nic.host for nic in full if nic.use and nic.use.rate <= _MOST_OF_REST * (nic.line_rate - nic.others)}
     shared = _alone([nic for nic in full if nic.host in hosts], [use for at, use in known.items()], read)
+    shared += _beside_shared(shared, known, read)
     shared += _as_full(
         shared, [port for at, port in sorted(read.items()) if at not in known and at in users.by_nic], read, users
     )
     logged = {use.host for use in uses}
     left = [use for use in recorded if use.host not in logged]
     shared += _beside_quiet(left, read)
-    return SharedNics(tuple(shared) if _explains(shared, [*uses, *left]) else ())
+    return SharedNics(tuple(shared) if _explains(shared, [*uses, *left], recorded) else ())
 
 
 def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
@@ -141,6 +142,24 @@ def _above_their_rings(
         around = {other for at in together for other in rings.adj[at] if other in read}
         least |= dict.fromkeys(together, min((_sent(read[at]) for at in around), default=0.0))
     return [nic for at, nic in left.items() if nic.sent - least.get(at, 0.0) >= _LEAST_OF_OTHERS * nic.line_rate]
+
+
+def _beside_shared(
+    shared: Sequence[SharedNic], known: Mapping[NicOfHost, LineUse], read: Mapping[NicOfHost, Port]
+) -> list[SharedNic]:  # fmt: skip
+    """NICs beside shared ones of their host, as full as these, that send so much more than all others of their rings.
+
+    What ranks get is a bound from above, and may leave room for all that the port sends.
+    """
+    named, found = {(nic.host, nic.nic) for nic in shared}, []
+    least = {nic.host: min(each.sent for each in shared if each.host == nic.host) for nic in shared}
+    for at in sorted(known.keys() - named):
+        use, port, ring = known[at], read[at], [_sent(read[other]) for other in known[at].reached if other in read]
+        line, others = use.line_rate or 0.0, _sent(port) - max(ring, default=_sent(port))
+        is_full = _AS_FULL * least.get(use.host, float("inf")) <= _sent(port) <= _MOST_OF_LINE * line
+        if is_full and others >= _LEAST_OF_OTHERS * line:
+            found.append(SharedNic(*at, use.ranks, line, others, _sent(port), port.seconds, port.source, use))
+    return found
 
 
 def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -> list[SharedNic]:
@@ -191,11 +210,15 @@ def _sent(port: Port) -> float:
     return port.grown.get("port_xmit_data", 0) * _WORD / port.seconds
 
 
-def _explains(shared: Collection[SharedNic], uses: Sequence[LineUse]) -> bool:
-    """Whether all NICs that have no traffic with a shared one are faster, as far as there are any."""
+def _explains(shared: Collection[SharedNic], uses: Sequence[LineUse], recorded: Sequence[LineUse]) -> bool:
+    """Whether all NICs that have no traffic with a shared one are faster, as far as there are any.
+
+    What recorders show of a host goes first: what a log with few samples shows may be far from it.
+    """
+    stated = {use.host: use.part or 0.0 for use in recorded}
     hosts = {nic.host for nic in shared}
-    most = max((nic.use.part or 0.0 for nic in shared if nic.use), default=0.0)
-    return all((use.part or 0.0) >= _FASTER * most for use in beyond(uses, hosts))
+    most = max((min(nic.use.part or 0.0, stated.get(nic.host, 1.0)) for nic in shared if nic.use), default=0.0)
+    return all(stated.get(use.host, use.part or 0.0) >= _FASTER * most for use in beyond(uses, hosts))
 
 
 def beyond(uses: Sequence[LineUse], hosts: Collection[str]) -> Iterator[LineUse]:

@@ -111,6 +111,35 @@ def test_nics_as_slow_that_exchange_nothing_with_a_shared_one_speak_against() ->
     assert shared(sent, [*RING, *(replace(use, rate=20 * GB) for use in far)]) == ["n1", "n3"]
 
 
+@pytest.mark.parametrize(("by_log", "by_recorder", "named"), [(10, 20, ["n1", "n3"]), (40, 10, [])], ids=["fast", "slow"])
+def test_what_recorders_show_of_hosts_apart_goes_before_a_log_with_few_samples(
+    by_log: int, by_recorder: int, named: list[str]
+) -> None:
+    far = [replace(use, host=f"n{at + 4}", peers=(f"n{(at + 1) % 4 + 4}",)) for at, use in enumerate(RING)]
+    uses = LineUses((*RING, *(replace(use, rate=by_log * GB) for use in far)))
+    measured = RecordedUses((*RING, *(replace(use, rate=by_recorder * GB) for use in far)))
+    found = shared_nics(uses, ports([3, 18, 3, 18, 3, 3, 3, 3]), NOBODY, SECOND, measured)
+    assert [nic.host for nic in found] == named
+
+
+@pytest.mark.parametrize(
+    ("sent", "reached", "named"),
+    [([3, 18, 3, 18], True, 2), ([18, 18, 18, 18], True, 0), ([3, 12, 3, 12], True, 0), ([3, 18, 3, 18], False, 0)],
+    ids=["as full", "its ring sends as much", "less full", "its ring is not known"],
+)
+def test_a_nic_beside_a_shared_one_that_sends_far_more_than_its_ring_is_shared(
+    sent: list[float], reached: bool, named: int
+) -> None:
+    """By its log alone its ranks may send all of that."""
+    sparse = [replace(use, nic="k", rate=19 * GB, busy_most=1.0) for use in RING]
+    ends = [frozenset([(f"n{(at + 1) % 4}", "k")] if reached else ()) for at in range(4)]
+    beside = [replace(use, reached=end) for use, end in zip(sparse, ends, strict=True)]
+    read = (*ports([3, 18, 3, 18]), *(replace(port, nic="k") for port in ports(sent)))
+    found = shared_nics(LineUses((*RING, *beside)), PortsReadTwice(read), NOBODY, SECOND, RecordedUses(()))
+    assert [nic.nic for nic in found] == ["m"] * 2 + ["k"] * named
+    assert not shared_nics(LineUses(tuple(beside)), PortsReadTwice(read[4:]), NOBODY, SECOND, RecordedUses(()))
+
+
 @pytest.mark.parametrize(("beside", "named"), [(18, []), (8, ["n1", "n3"])], ids=["as full by the job", "less full"])
 def test_a_ring_sends_as_much_over_each_of_its_nics(beside: float, named: list[str]) -> None:
     """The logs of ranks 1 and 3 show less than they send, that of rank 0 shows that the job fills the line between them."""
