@@ -36,6 +36,7 @@ from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, 
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
+from forensics.rules.reductions.pipeline.transfer_stages import with_stage_of_path
 from forensics.rules.reductions.pipeline.turns import of_either, of_two_passes
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -144,7 +145,7 @@ def _finding(
     return Finding(
         ranks=worst.ranks if stated else (),
         cause=_cause(worst),
-        stage=_stage(worst, turned),
+        stage=with_stage_of_path(places, worst, _stage(worst, turned)),
         belief=Belief.GROUP_SYMPTOM if worst.one_of else Belief.BEHIND_AND_BUSY,
         confidence=Confidence.SUSPECT if _is_small(delays, found, thresholds) else _confidence(delays, found, worst, place),
         evidence=(*_evidence(connection, delays, found), *of_two_passes(place, turned)),

@@ -96,7 +96,10 @@ def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[s
     """`in_step` are communicators of ranks that work on the same data in step."""
     inside = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "duration_ns"))}
     if 2 * len(inside) >= len(times.ranks):
-        yield from _by_waits(times, number, excess, inside, in_step)
+        roots = tuple(_by_waits(times, number, excess, inside, in_step))
+        late = {rank for delay in roots for rank in delay.ranks}
+        before = _of_step_before(times, number, excess, inside, in_step) if all(each.before_step for each in roots) else ()
+        yield from [delay for delay in before if late.issubset(delay.ranks)] or roots
     elif excess >= _SEEN_NS:
         ends = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "end_ns"))}
         yield from _by_ends(times, number, excess, ends)
@@ -158,6 +161,19 @@ def _by_waits(
             of_equals = fsum(gap for each, gap in calls if times.ranks[rank].record.label(each.place) in in_step)
             found = _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
             yield replace(found, equals_ns=of_equals)
+
+
+def _of_step_before(
+    times: StepTimes, number: int, excess: float, inside: Mapping[int, tuple[Ints, Floats]], in_step: Collection[str]
+) -> Iterator[Delay]:
+    """Transfers that the step before ended with, while its hosts went on: their members come late to this one, and wait in it
+    for nobody.
+    """
+    before = {r: found for r, steps in times.ranks.items() if (found := _excess(times, steps, number - 1, "duration_ns"))}
+    waiting = {rank for rank, (_, more) in inside.items() if np.maximum(more, 0.0).sum() >= _WAITS * excess}
+    for delay in _by_waits(times, number - 1, excess, before, in_step) if waiting else ():
+        if delay.is_transfer and waiting.isdisjoint(delay.ranks):
+            yield replace(delay, step=number)
 
 
 def _left_early(times: StepTimes, number: int, excess: float, call: Call) -> bool:

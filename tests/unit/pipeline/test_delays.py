@@ -10,7 +10,7 @@ import pytest
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.model import Cause, Confidence, Outcome, Verdict
+from forensics.model import Cause, Confidence, Outcome, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
@@ -75,6 +75,26 @@ def test_a_transfer_that_all_had_come_to_is_of_its_group(tmp_path: Path) -> None
     (group,) = named(found)
     assert 6 in group
     assert found.suspects[0].cause is Cause.NETWORK_SLOW
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "stages"),
+    [
+        ("transfer-delay@rank6:900ms/optimizer", (4, 6), {StageName.OPTIMIZER}),
+        ("host-delay@rank6:900ms/optimizer", (6,), {*StageName}),
+    ],
+    ids=["a transfer", "a member that comes late to it"],
+)
+def test_what_ends_a_step_holds_up_the_next_one(
+    fault: str, ranks: tuple[int, ...], stages: set[StageName], tmp_path: Path
+) -> None:
+    """Hosts go on while parameters are gathered, and the step after is the one that is long."""
+    made = simulate(replace(JOB, data_mode="zero1", gpus_per_host=2), [parse(fault)], 3, iterations=14)
+    with case_of(made, tmp_path, timing=True) as connection:
+        found = diagnose(connection)
+    assert named(found) == [ranks]
+    (suspect,) = found.suspects
+    assert ((suspect.cause is Cause.NETWORK_SLOW) is (len(ranks) > 1), suspect.stage.name in stages) == (True, True)
 
 
 def test_two_ranks_that_are_late_in_one_step_are_both_named(tmp_path: Path) -> None:
