@@ -72,6 +72,7 @@ class Tracebacks:
         self._open: dict[str, _Open] = {}
         self._lengths: set[int] = set()
         self._last = 0
+        self._begun: tuple[int, str] = (0, "")
         self._ending: set[str | None] = set()
         self._of_shard = False
 
@@ -93,6 +94,7 @@ class Tracebacks:
             return None
         if not self._open:
             return None
+        self._without_message(number, line, line[: origin.text])
         for prefix in self._prefixes(line):
             rest = line[len(prefix) :]
             if _FRAME.match(rest):
@@ -102,6 +104,14 @@ class Tracebacks:
                 ended = self._ended(self._open.pop(prefix), rest)
                 return Raised(match[1], tuple(ended.frames), ended.origin, ended.is_end)
         return None
+
+    def _without_message(self, number: int, line: str, labels: str) -> None:
+        """A traceback that was logged behind a message goes on below it without that."""
+        at, begun = self._begun
+        is_below = number == at + 1 and begun in self._open and begun != labels and begun.startswith(labels)
+        if is_below and labels not in self._open and _FRAME.match(line, len(labels)):
+            self._open[labels] = self._open.pop(begun)
+            self._lengths.add(len(labels))
 
     def _ended(self, ended: _Open, last: str) -> _Open:
         """The traceback with the shard that it ended, where its last line shows that."""
@@ -118,7 +128,7 @@ class Tracebacks:
         is_end = is_end or origin.label in self._ending
         self._ending.discard(origin.label)
         if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
-            self._last = number
+            self._last, self._begun = number, (number, prefix)
             self._open[prefix] = _Open(origin, is_end, deque(maxlen=_MAX_FRAMES))
             self._lengths.add(len(prefix))
 

@@ -64,6 +64,36 @@ def test_tracebacks_of_ranks_that_write_at_once() -> None:
     assert events(text, rank=0) == [(3, 6, "exception", "KeyError"), (1, 7, "exception", "torch.OutOfMemoryError")]
 
 
+@pytest.mark.parametrize(
+    ("front", "below"),
+    [
+        ("2024-01-23 17:45:02,101: rank6[54416][MainThread]: ERROR: fit.loop: ", ""),
+        ("[rank6]: ERROR fit.loop: step failed: ", "[rank6]: "),
+    ],
+)
+def test_a_traceback_that_was_logged_behind_a_message(front: str, below: str) -> None:
+    lines = [
+        '  File "t.py", line 9, in <module>',
+        "    main()",
+        '  File "u.py", line 3, in main',
+        "    open(x)",
+        "ValueError: bad",
+    ]
+    text = front + "Traceback (most recent call last):\n" + "".join(f"{below}{line}\n" for line in lines)
+    found = {row["kind"]: row for row in read(text.encode(), "job.log").rows("log_events")}
+    assert (found["exception"]["rank"], found["exception"]["subject"]) == (6, "ValueError")
+    assert found["traceback"]["text"].splitlines()[-1] == 'File "u.py", line 3, in main'
+
+
+def test_a_bare_frame_below_another_ones_traceback_stays_with_its_own() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+        '[rank1]: ERROR fit: Traceback (most recent call last):\n  File "b.py", line 2, in main\nKeyError: 1\n'
+    )
+    raised = [row for row in read(text.encode(), "job.log").rows("log_events") if row["kind"] == "exception"]
+    assert [(row["rank"], row["subject"]) for row in raised] == [(None, "KeyError")]
+
+
 def test_frames_of_a_traceback_are_kept_innermost_last_and_bounded() -> None:
     frames = [f'  File "/srv/job/deep.py", line {line}, in descend' for line in range(1, 201)]
     lines = ["Traceback (most recent call last):", *(line for each in frames for line in (each, "    descend()")), "E: x"]
