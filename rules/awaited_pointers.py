@@ -39,6 +39,15 @@ FROM logged_event l WHERE kind = 'not_reached' AND NOT EXISTS (
 AND (SELECT count(DISTINCT step) FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) < 2
 ORDER BY ALL
 """
+# Ranks whose processes the kernel found blocked, in the log of the job or in its own, where no steps follow.
+_BLOCKED = r"""
+SELECT p.rank, p.pid, max(try_cast(regexp_extract(l.text, 'blocked for more than (\d+)', 1) AS INTEGER)), min(l.source)
+FROM logged_event l JOIN process_ranks p ON p.rank IS NOT NULL AND coalesce(p.host = l.host, true)
+    AND p.pid = try_cast(regexp_extract(l.subject, '(\d+)$', 1) AS BIGINT)
+WHERE l.kind IN ('task_blocked', 'hung_task') AND NOT EXISTS (
+    SELECT 1 FROM log_progress s WHERE s.source_id = l.source_id AND s.locator > l.locator)
+GROUP BY p.rank, p.pid ORDER BY ALL
+"""
 
 
 def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -47,6 +56,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _of_hccl(connection)
     yield from _of_experts(connection)
     yield from _not_reached(connection)
+    yield from _blocked(connection)
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -80,3 +90,11 @@ def _not_reached(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_REACHED, kinds=("not_reached",)):
         rank, others, form, source = row
         yield f'stack and log of rank {rank}: its last line is {source}, and the {others} wrote "{form}" since'
+
+
+def _blocked(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; a storage that does not answer blocks all."""
+    if row := only_row(connection, "log_events", _BLOCKED, kinds=("task_blocked", "hung_task")):
+        rank, pid, seconds, source = row
+        how = f"the kernel found it blocked for more than {seconds} s ({source})"
+        yield f"what process {pid} of rank {rank} waits for in the kernel (`cat /proc/{pid}/stack`), and its files: {how}"

@@ -18,6 +18,7 @@ from forensics.ingest._job_logs.ray_actors import AddressedProcesses
 from forensics.ingest._job_logs.slurm_tasks import SlurmTasks
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
+from forensics.ingest._shared.stack_headings import host_before
 from forensics.ingest._shared.values import integer, rank_number
 from forensics.ingest.interface import Batch
 
@@ -82,6 +83,7 @@ class Identities:
         self._tasks = SlurmTasks()
         self._users: dict[tuple[str, int], int] = {}
         self._locals: dict[int, set[int]] = defaultdict(set)
+        self._fronts: set[str] = set()
         self._nodes: set[tuple[int, int]] = set()
         self._places: set[int] = set()
         self._addresses: dict[str, set[int]] = defaultdict(set)
@@ -113,6 +115,7 @@ class Identities:
                     self._note_address(rank, said.groupdict())
         if spawned := _SPAWNED.search(line):
             self._locals[int(spawned["pid"])].add(int(spawned["local"]))
+            self._fronts |= {front[0]} if (front := host_before(line)) else set()
         self._places |= {int(each) for each in _PLACES.findall(line)}
         if visible := _VISIBLE.search(line):
             self._is_renumbered = self._is_renumbered or not _counts_from_zero(visible["list"])
@@ -210,7 +213,7 @@ class Identities:
             yield from config_rows([("log.process", f"{pid} {rank}")], rank=None)
 
     def _rows(self) -> Iterator[ProcessRank]:
-        ((node, each),) = self._nodes if len(self._nodes) == 1 and not self._is_elastic else ((None, None),)
+        ((node, each),) = self._nodes if self._is_of_node else ((None, None),)
         for pid, ranks in self._by_pid.items():
             if len(ranks) == 1:
                 yield ProcessRank("log", pid=pid, rank=next(iter(ranks)))
@@ -218,9 +221,14 @@ class Identities:
             if len(locals_) == 1:
                 yield ProcessRank("launcher", pid=pid, local_rank=next(iter(locals_)), node=node, per_node=each)
 
+    @property
+    def _is_of_node(self) -> bool:
+        """Whether a static start says which node this is; where several hosts speak, it does so of one of them."""
+        return len(self._nodes) == 1 and not self._is_elastic and len(self._fronts) < 2
+
     def _of_local(self, local: int) -> int | None:
         """Where the one command in the log says which node of a static start this is."""
-        if len(self._nodes) != 1 or self._is_elastic:
+        if not self._is_of_node:
             return None
         ((node, each),) = self._nodes
         return node * each + local if local < each else None

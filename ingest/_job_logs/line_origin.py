@@ -25,6 +25,8 @@ _OF_NPU = re.compile(r"\(PID:\d{1,9}, Device:-?\d{1,4}, RankID:(\d{1,7})\)")
 _OWN = re.compile(r"(?:(?<![A-Za-z_])RANK[=:] ?|distributed init \(rank |GLOBAL_RANK: |(?<!cal )Process index: )(\d{1,7})\b")
 OWN_WORDS = (" RANK=", " RANK: ", "distributed init (rank ", "Process index: ")
 _OWN_MENTIONED = ("RANK", *OWN_WORDS[2:])
+# What Composer prints of each process that ended: all that it wrote, between two rules.
+_SECTION = re.compile(r"-{6,40}(?P<edge>Begin|End) global rank (?P<rank>\d{1,7}) STD(?:OUT|ERR)-{6,40}\s*")
 _TASK = re.compile(r"task (\d{1,7})")
 _RANKS = rb"(?: ?\[([A-Za-qs-z_][\w-]{0,63}?\d{1,5})\]:)?(?: ?\[rank(\d{1,7})\])?"
 _TASKS = re.compile(rb"\n {0,6}(\d{1,7})(?::(?=[ \[])|\|(?= ))" + _RANKS)
@@ -82,6 +84,7 @@ class Origins:
         self._ranks: dict[str, set[int]] = defaultdict(set)
         self._labels: set[str] = set()
         self._offsets: set[int] = set()
+        self._section: int | None = None
 
     def feed(self, line: str) -> Origin:
         """Origin of one line."""
@@ -93,6 +96,9 @@ class Origins:
         rank = rank_number(stated[1]) if stated else found.rank
         label = " ".join(f"{kind} {_plain(name)}" for kind, name in found.labels) or None
         self.note(label, rank)
+        if line.startswith("------") and (edge := _SECTION.fullmatch(line)):
+            self._section = rank_number(edge["rank"]) if edge["edge"] == "Begin" else None
+        rank = self._section if rank is None and label is None else rank
         return Origin(rank, label, found.bare, found.text, found.host, found.time_ns, found.process)
 
     def survey(self, block: bytes) -> None:
