@@ -33,6 +33,7 @@ from forensics.rules.engine import FAILED, Overrides, discover, find, run, suppl
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
+from forensics.rules.frontier_pointers import frontier_pointers
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
@@ -159,7 +160,8 @@ def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judge
     A job that moves has only a rank that the others wait for again and again, which is no fault at a steady speed.
     """
     if supply.get(Liveness).shown:
-        return () if pace.pace is Pace.STEADY else tuple(round_pointers(supply.get(StacksByRank)))
+        of_speed = (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers))
+        return () if pace.pace is Pace.STEADY else of_speed
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

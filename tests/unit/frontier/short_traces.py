@@ -21,6 +21,7 @@ def write(
     slow: str | None = "data",
     *,
     steps: int = 3,
+    delay_ms: float = 50.0,
     when: Callable[[int], bool] = lambda _: True,
     kernel: str = NCCL,
     marks: bool = True,
@@ -32,7 +33,7 @@ def write(
     seed: int = 0,
     noise: float = 0.03,
 ) -> None:
-    """Rank 2 takes 50 ms longer in the stage `slow`; `marks` of steps and `annotated` stages, else operators alone.
+    """Rank 2 takes `delay_ms` longer in the stage `slow`; `marks` of steps and `annotated` stages, else operators alone.
 
     `grouped`: the process group annotates its calls; `cut` is the part of the file that is left.
     `numbered`: calls have arguments, and rank 1 makes another one before, which its peers did not record.
@@ -43,7 +44,7 @@ def write(
     for step in range(steps):
         took = {stage: ms * 1e3 * (1 + noise * chance.standard_normal(RANKS)) for stage, ms in USUAL_MS.items()}
         if slow and when(step):
-            took[slow][2] += 50e3
+            took[slow][2] += delay_ms * 1e3
         arrived = now + took["data"] + took["forward"] + took["backward"]
         met = float(arrived.max()) + 2e3
         for rank in range(RANKS):
