@@ -63,6 +63,13 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'barrier_task_failed'
 _LOST_BY_MPI = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'rank_lost' AND NOT after_cancel GROUP BY subject ORDER BY subject
 """
+# Nodes that Kubernetes finds not ready: of those with pods of the job, where a table shows these.
+_NOT_READY = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'node_not_ready' AND (
+    subject IN (SELECT value FROM job_config WHERE key = 'pod.node')
+    OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node'))
+GROUP BY subject ORDER BY subject
+"""
 _PODS = r"""
 SELECT regexp_extract(subject, '^pod=(\S+)', 1), regexp_extract(subject, ' state=(\S+)', 1),
     regexp_extract(subject, ' running=(\d+)', 1), min(source) FROM logged_event
@@ -89,6 +96,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_by_coordinator(connection)
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
+    yield from _node_that_is_not_ready(connection)
     yield from _exited_task(connection)
 
 
@@ -158,3 +166,10 @@ def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:
         pod, state, running, source = row
         others = f"{counted(int(running), 'other pod')} of its job run"
         yield f"log (`kubectl logs --previous`) and events of pod {pod}: its state is {state} ({source}), {others}"
+
+
+def _node_that_is_not_ready(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node; of several some may be of other jobs."""
+    if row := only_row(connection, "log_events", _NOT_READY, kinds=("node_not_ready",)):
+        node, source = row
+        yield f"console and kernel log of node {node}, and which pods of the job are on it: it is not ready ({source})"

@@ -20,7 +20,7 @@ from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.scheduler_log import accounts, down_nodes, pod_table
+from forensics.ingest.scheduler_log import accounts, down_nodes, kube_nodes, pod_table
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -138,6 +138,9 @@ def sniff(head: bytes, path: str) -> int:
     )
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
+    is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
+    named = any(_DESCRIBED.match(line) for line in lines[:2])
+    is_of_nodes = is_of_nodes or (named and any(kube_nodes.DESCRIBED.match(line) for line in lines))
     return 50 if described or is_of_nodes or (lines and (_EVENTS.match(lines[0]) or pod_table.HEADER.match(lines[0]))) else 0
 
 
@@ -146,11 +149,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
-    account, table = accounts.Accounts(), pod_table.PodTable()
+    account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
-        for said in table.feed(line):
+        for said in (*table.feed(line), *machines.feed(line)):
             _add(columns, number, line, *said)
         if pod is not None:
             indexed.feed(line, pod)

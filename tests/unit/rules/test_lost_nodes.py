@@ -152,3 +152,48 @@ def test_a_lost_node_is_not_of_the_rank_that_a_file_is_called_by(tmp_path: Path,
     verdict = verdict_of(tmp_path)
     assert not named(verdict)
     assert "gpu-07" in verdict.would_change[0]
+
+
+NODES = "NAME      STATUS                     ROLES    AGE   VERSION\n"
+DESCRIBED = (
+    "Name:               gx2\nRoles:              <none>\nTaints:             node.kubernetes.io/unreachable:NoExecute\n"
+    "Conditions:\n  Type             Status    LastHeartbeatTime\n  ----             ------    -----------------\n"
+    "  MemoryPressure   Unknown   Mon, 04 Aug 2025 10:11:02 +0000\n  Ready            {}   Mon, 04 Aug 2025 10:11:02 +0000\n"
+)
+
+
+def node(name: str, status: str) -> str:
+    return f"{name:9} {status:26} <none>   30d   v1.29.6-gke.1\n"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        NODES + node("gx1", "Ready") + node("gx2", "NotReady"),
+        "$ kubectl get nodes\n" + NODES + node("gx2", "NotReady,SchedulingDisabled"),
+        DESCRIBED.format("Unknown"),
+        "$ kubectl describe node gx2\n" + DESCRIBED.format("False"),
+    ],
+)
+def test_the_one_node_that_kubernetes_finds_not_ready_is_where_to_begin(tmp_path: Path, table: str) -> None:
+    (tmp_path / "train.out").write_text(STEPS)
+    (tmp_path / "nodes.txt").write_text(table)
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert "kernel log of node gx2" in verdict.would_change[0]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        NODES + node("gx1", "NotReady") + node("gx2", "NotReady"),
+        NODES + node("gx1", "Ready,SchedulingDisabled"),
+        DESCRIBED.format("True"),
+        DESCRIBED.format("False").replace("Roles:", "Node: ").replace("Taints:", "Status:"),
+    ],
+    ids=["two", "cordoned", "ready", "a pod"],
+)
+def test_nodes_that_point_nowhere(tmp_path: Path, table: str) -> None:
+    (tmp_path / "train.out").write_text(STEPS)
+    (tmp_path / "nodes.txt").write_text(table)
+    assert not any("not ready" in each for each in verdict_of(tmp_path).would_change)
