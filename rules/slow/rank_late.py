@@ -30,6 +30,7 @@ from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexp
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, late_by_hosts
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
+from forensics.rules.reductions.hardware.held_down import of_held_down
 from forensics.rules.reductions.network.awaited_links import lost_to_links
 from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
@@ -38,7 +39,7 @@ from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, befo
 from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests, may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
-from forensics.rules.reductions.pipeline.late_evidence import late_evidence, usual_stage
+from forensics.rules.reductions.pipeline.late_evidence import late_doubts, late_evidence, usual_stage
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.pipeline.waited_elsewhere import waited_elsewhere
@@ -89,11 +90,16 @@ def _evaluate(
     late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
-    found = [
-        _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds)
+    stated = [
+        (item, _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds))
         for item, others in _distinguished(late, (own, hosts))
-        if _speaks(item, layout, thresholds) and not _is_moment(cpu, roster, item, thresholds)
+        if not _is_moment(cpu, roster, item, thresholds) and not is_of_stages(item, layout)
     ]
+    least = thresholds["least_held_down"]
+    heard = (
+        each if _speaks(item, layout, thresholds) else of_held_down(each, hardware, _REFINED, least) for item, each in stated
+    )
+    found = [each for each in heard if each is not None]
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
     found = [held_inside(each, long) for each in found if not may_be_of_guests(each, of_guests)]
@@ -180,7 +186,7 @@ def _finding(
     stage, accounted = _measured_stage(measured, late) if measured else usual_stage({} if unseen else stacks, late)
     on_device = late.on_device if measured is None else measured.device
     least = thresholds["least_accounted"]
-    against = tuple(_doubts(roster, cpu, late, beside))
+    against = tuple(late_doubts(roster, cpu, late, beside))
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
         cause=_cause(on_device, stage, accounted >= least),
@@ -238,21 +244,6 @@ def _cause(on_device: bool, stage: StageName, is_accounted: bool) -> Cause:
     if on_device:
         return Cause.COMPUTE_SLOW
     return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
-
-
-def _doubts(roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[int, ...], frozenset[int]]) -> Iterator[Evidence]:
-    """What makes a rank a suspect at most."""
-    others, unseen = beside
-    yield from waits_for_cores(cpu, roster, (late.rank,))
-    if late.is_bound:
-        why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
-        yield Evidence(why, late.source, supports=False)
-    if open_ := unseen.intersection(others):
-        why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(open_)))}"
-        yield Evidence(why, None, supports=False)
-    elif others:
-        why = "they work in step or pass messages on, cost nearly the same or left no record: one of them is late"
-        yield Evidence(why, None, supports=False)
 
 
 def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float]:

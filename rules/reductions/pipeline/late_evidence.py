@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from forensics.model import Evidence, StageName
 from forensics.rules.reductions.arrivals.lateness import Lateness
+from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
@@ -34,6 +36,23 @@ def _within(late: Lateness) -> Evidence:
     peers = ranks_text([rank for rank in late.members if rank != late.rank])
     often = f"{late.late}/{late.calls} {late.kind} of {late.communicator} (median {late.typical_ns / 1e6:.0f} ms late)"
     return Evidence(f"it arrived last in {often} too: {peers} waited for it there, and came late elsewhere", late.source)
+
+
+def late_doubts(
+    roster: Roster, cpu: HostCpu, late: Lateness, beside: tuple[tuple[int, ...], frozenset[int]]
+) -> Iterator[Evidence]:
+    """What makes a rank a suspect at most; `beside` are others that may be meant, and those for whose messages it may wait."""
+    others, unseen = beside
+    yield from waits_for_cores(cpu, roster, (late.rank,))
+    if late.is_bound:
+        why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
+        yield Evidence(why, late.source, supports=False)
+    if open_ := unseen.intersection(others):
+        why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(open_)))}"
+        yield Evidence(why, None, supports=False)
+    elif others:
+        why = "they work in step or pass messages on, cost nearly the same or left no record: one of them is late"
+        yield Evidence(why, None, supports=False)
 
 
 def usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:

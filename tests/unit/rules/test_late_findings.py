@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Belief, Cause, Confidence, Finding, Members, Role, StageName, StageRef, Verdict
+from forensics.model import Belief, Cause, Confidence, Finding, Impact, Members, Role, StageName, StageRef, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of, thresholds
 from forensics.rules.interface import Undecided
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.held_down import of_held_down
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -270,6 +271,33 @@ def test_a_little_lateness_to_equals_counts_where_clocks_are_held_down(
     signs = {rank: (Sign(Oddity.THROTTLED, "held down", "smi", factor),) for rank, factor in factors.items()}
     known = Hardware(signs, frozenset(read))
     assert rank_late._material(late, layout, thresholds(rank_late.RULE, {}), known) is counts
+
+
+@pytest.mark.parametrize(
+    ("factors", "share", "named"),
+    [
+        ({2: 2.4}, 0.26, (2,)),
+        ({3: 2.4}, 0.26, (3,)),
+        ({2: 2.4, 3: 2.4}, 0.26, None),
+        ({7: 2.4}, 0.26, None),
+        ({2: 1.1}, 0.26, None),
+        ({2: 1.3}, 0.6, None),
+        ({}, 0.26, None),
+    ],
+    ids=["a peer", "itself", "two", "another one", "by little", "by less than it costs", "nobody"],
+)
+def test_a_lag_that_was_always_there_is_that_of_the_only_gpu_whose_clocks_account_for_it(
+    factors: dict[int, float], share: float, named: tuple[int, ...] | None
+) -> None:
+    """Of rank 1 nothing was read: that its clocks are not known accuses it of nothing."""
+    signs = {rank: (Sign(Oddity.THROTTLED, "held down", "smi", factor),) for rank, factor in factors.items()}
+    late = Finding(
+        (1, 2, 3), Cause.UNKNOWN, StageRef(StageName.OPTIMIZER), Belief.BEHIND_AND_BUSY, Confidence.SUSPECT, (),
+        members=Members.ONE_OF, impact=Impact(10**9, share, 15, "arrival"),
+    )  # fmt: skip
+    found = of_held_down(late, Hardware(signs, frozenset({2, 3, 7})), (Cause.UNKNOWN,), 1.2)
+    assert (found and found.ranks) == named
+    assert found is None or (found.members, found.stage.name) == (Members.EACH, StageName.UNKNOWN)
 
 
 @pytest.mark.parametrize(
