@@ -52,9 +52,12 @@ SELECT regexp_extract(subject, ' slot=(\S+)', 1), regexp_extract(subject, '^exit
 FROM logged_event WHERE kind = 'process_exit' AND contains(subject, ' slot=') AND NOT after_cancel GROUP BY ALL ORDER BY ALL
 """
 _OF_TPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'worker_failed' GROUP BY subject ORDER BY subject"
-# Processes that a coordinator lost while nothing went on below, and the task of a barrier of Spark that failed.
+# Processes that a coordinator lost while nothing went on below, and the task of a barrier of Spark that failed: without one
+# Spark runs what an executor had anew.
 _LOST = f"""
-SELECT subject, min(source) FROM logged_event WHERE kind = 'process_lost' AND {OF_THE_JOB} GROUP BY subject ORDER BY subject
+SELECT subject, min(source) FROM logged_event WHERE kind = 'process_lost' AND {OF_THE_JOB}
+    AND (subject NOT LIKE 'executor %' OR EXISTS (SELECT 1 FROM log_events WHERE kind = 'barrier_task_failed'))
+GROUP BY subject ORDER BY subject
 """
 _BARRIER_TASK = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'barrier_task_failed' GROUP BY subject ORDER BY subject

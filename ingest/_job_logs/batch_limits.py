@@ -15,5 +15,6 @@ PATTERNS = (
     pattern("job_cancelled", r"^TERM_RUNLIMIT: job killed", "DUE TO TIME LIMIT"),
     pattern("job_cancelled", r"^TERM_MEMLIMIT: job killed", "DUE TO MEMORY LIMIT"),
     pattern("job_cancelled", r"^TERM_PREEMPT: job killed", "DUE TO PREEMPTION"),
+    pattern("job_cancelled", r"^TERM_(?:FORCE_)?(?:OWNER|ADMIN): job killed", "DUE TO REQUEST"),
 )
-WORDS = ("=>> PBS: job killed", "TERM_RUNLIMIT: ", "TERM_MEMLIMIT: ", "TERM_PREEMPT: ")
+WORDS = ("=>> PBS: job killed", "LIMIT: job killed", "TERM_PREEMPT: ", "OWNER: job killed", "ADMIN: job killed")

@@ -67,8 +67,9 @@ class Events:
 
     def of_node(self, artefact: Artefact) -> str | None:
         """What shows that a file called by a number holds what the agent of a node wrote: it may be the number of the node."""
-        number, counted = artefact.rank if artefact.rank_method == "path" else None, self.counted
-        return f"a log called by number {number} counts local rank {min(counted)}" if number and counted else None
+        number = artefact.rank if artefact.rank_method == "path" else None
+        what = f"counts local rank {min(self.counted)}" if self.counted else "holds lines of an agent of several processes"
+        return f"a log called by number {number} {what}" if number and (self.counted or self._closed_others()) else None
 
     def _closed_others(self) -> bool:
         """Whether an agent closed a process for another one that failed: then there is a number 1."""

@@ -82,3 +82,12 @@ def test_what_an_agent_saw_end_is_no_rank_that_the_name_of_its_log_tells(tmp_pat
 def test_an_agent_of_one_process_or_of_the_first_node_tells_the_rank(tmp_path: Path, number: int, local: int) -> None:
     (tmp_path / f"rank{number}.log").write_text(AGENT.format(local))
     assert named(verdict_of(tmp_path)) == {number or local}
+
+
+def test_a_process_of_an_agent_that_closed_others_may_be_of_another_node(tmp_path: Path) -> None:
+    closed = "W0611 Sending process 132 closing signal SIGTERM\n"
+    (tmp_path / "rank2.log").write_text(closed + AGENT.format(0))
+    (tmp_path / "rank0.log").write_text(
+        "[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
+    )
+    assert not named(verdict_of(tmp_path))

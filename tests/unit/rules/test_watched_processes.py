@@ -72,7 +72,10 @@ def test_the_rank_that_a_launcher_saw_end(tmp_path: Path, text: str, rank: int, 
         (PBS.format("node 2 (n19) requested job terminate, 'EOF' (code 1099)"), "console and kernel log of n19"),
         (ALIVE.format(3) * 2, "kernel log of task /job:worker/replica:0/task:3: it alone was found gone"),
         (LIGHTHOUSE.format("fit_2:0b1c"), "kernel log of replica group fit_2:0b1c"),
-        (EXECUTOR.format(4, "10.9.6.22", "Command exited with code 137"), "kernel log of executor 4 on 10.9.6.22"),
+        (
+            EXECUTOR.format(4, "10.9.6.22", "Command exited with code 137") + BARRIER.format(5),
+            "kernel log of executor 4 on 10.9.6.22",
+        ),
         (BARRIER.format(5), "the log of Spark's barrier task 5"),
         (EFA.format(1) + EFA.format(2), "kernel log of host i-0d9"),
         (ORTE.format("cn-17"), "console and kernel log of cn-17"),
@@ -93,9 +96,10 @@ def test_where_to_begin(tmp_path: Path, text: str, said: str) -> None:
     [
         ALIVE.format(3) + ALIVE.format(1),
         LIGHTHOUSE.format("fit_2:0b1c") + STEPS,
-        EXECUTOR.format(4, "10.9.6.22", "Executor decommission: spot"),
+        EXECUTOR.format(4, "10.9.6.22", "Executor decommission: spot") + BARRIER.format(5),
+        EXECUTOR.format(4, "10.9.6.22", "Command exited with code 137"),
         EFA.format(1) + EFA.format(1).replace("i-0d9", "i-0d8"),
-        EXECUTOR.format(4, "10.9.6.22", "x") + EXECUTOR.format(5, "10.9.6.23", "x"),
+        EXECUTOR.format(4, "10.9.6.22", "x") + EXECUTOR.format(5, "10.9.6.23", "x") + BARRIER.format(5),
     ],
 )
 def test_several_and_those_that_the_job_went_on_without_are_no_lead(tmp_path: Path, text: str) -> None:
@@ -112,6 +116,10 @@ def test_several_and_those_that_the_job_went_on_without_are_no_lead(tmp_path: Pa
 )
 def test_a_task_that_ended_by_a_code_is_no_lead_alone_nor_beside_ranks(tmp_path: Path, text: str) -> None:
     assert not any("what task" in each for each in pasted(tmp_path, STEPS + text).would_change)
+
+
+def test_a_kill_by_the_owner_of_the_job_accuses_nobody(tmp_path: Path) -> None:
+    assert not named(pasted(tmp_path, STEPS + JSRUN.format(7, 9) + "TERM_OWNER: job killed by owner.\n"))
 
 
 def test_an_unordered_kill_is_not_confirmed(tmp_path: Path) -> None:
