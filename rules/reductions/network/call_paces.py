@@ -40,7 +40,7 @@ _LEAST_PACE_NS = 1e6
 # nothing for it is held against calls of others that bear the same numbers, and against what its other members are in later.
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _CALLS = f"""
-WITH timed AS (
+CREATE OR REPLACE TEMP TABLE paced_calls AS WITH timed AS (
     SELECT o.* REPLACE (CASE WHEN o.group_call IS NULL THEN o.duration_ns ELSE g.took_ns END AS duration_ns)
     FROM (SELECT * FROM ordered_call WHERE {_OF_RECORDERS}) o {joined_group_times("o", _OF_RECORDERS)}
 ), calls_alone AS (
@@ -54,28 +54,31 @@ WITH timed AS (
     FROM calls_alone c JOIN sources s USING (source_id) GROUP BY c.rank
 ), until_now AS (
     SELECT rank FROM records QUALIFY last_ns >= median((first_ns + last_ns) / 2) OVER (PARTITION BY place)
-), newer AS (SELECT * FROM calls_alone SEMI JOIN until_now USING (rank) WHERE part >= 0.5)
+)
+SELECT c.*, c.part >= 0.5 AND u.rank IS NOT NULL AS is_newer FROM calls_alone c LEFT JOIN until_now u USING (rank)
 """
-_MESSAGES = f"""{_CALLS}, ends AS (
+_MESSAGES = """
+WITH ends AS (
     SELECT n.communicator, n.sizes, n.kind = 'send' AS is_send, n.rank, p.rank AS peer, count(*) AS calls,
            quantile_cont(n.duration_ns, 0.25) AS took, max(n.enqueued_ns) - min(n.enqueued_ns) AS span,
            any_value(n.bytes) AS bytes, arg_max(n.source_id, n.locator) AS source_id, max(n.locator) AS locator
-    FROM newer n JOIN members p ON p.communicator = n.communicator AND p.position = n.peer
-    WHERE n.is_message AND n.kind IN ('send', 'recv') GROUP BY ALL
+    FROM paced_calls n JOIN members p ON p.communicator = n.communicator AND p.position = n.peer
+    WHERE n.is_newer AND n.is_message AND n.kind IN ('send', 'recv') GROUP BY ALL
 )
 SELECT s.communicator, 'send', s.sizes, [s.rank, r.rank], least(s.took, r.took), least(s.calls, r.calls),
        greatest(s.span, r.span), s.bytes, c.path || '#entry=' || s.locator, 0
 FROM ends s JOIN ends r ON r.communicator = s.communicator AND r.sizes = s.sizes AND r.rank = s.peer AND r.peer = s.rank
 JOIN sources c ON c.source_id = s.source_id WHERE s.is_send AND NOT r.is_send ORDER BY ALL
 """
-_COLLECTIVES = f"""{_CALLS}, size AS (
+_COLLECTIVES = f"""
+WITH size AS (
     SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
 ), joint AS (
     SELECT n.communicator, n.kind, n.sizes, n.sequence, any_value(z.ranks) AS ranks, min(n.duration_ns) AS took,
            any_value(n.bytes) AS bytes, max(n.enqueued_ns) AS enqueued_ns, arg_min(n.source_id, n.rank) AS source_id,
            arg_min(n.locator, n.rank) AS locator
-    FROM {{among}} n JOIN size z USING (communicator)
-    WHERE NOT n.is_message AND ltrim(n.kind, '_') IN {JOINT} AND n.sequence IS NOT NULL
+    FROM paced_calls n JOIN size z USING (communicator)
+    WHERE {{among}} AND NOT n.is_message AND ltrim(n.kind, '_') IN {JOINT} AND n.sequence IS NOT NULL
     GROUP BY n.communicator, n.kind, n.sizes, n.sequence HAVING count(DISTINCT n.rank) = any_value(z.members)
 ), {{calls}}, paces AS (
     SELECT communicator, kind, sizes, any_value(ranks) AS ranks, median(took) AS took, count(*) AS calls,
@@ -86,14 +89,14 @@ _COLLECTIVES = f"""{_CALLS}, size AS (
 SELECT p.communicator, p.kind, p.sizes, p.ranks, p.took, p.calls, p.span, p.bytes, c.path || '#entry=' || p.locator, {{later}}
 FROM paces p JOIN sources c USING (source_id) {{beside}} WHERE len(p.ranks) > 1 ORDER BY ALL
 """
-_NEWER = _COLLECTIVES.format(among="newer", calls="calls AS (FROM joint)", later="0", beside="")
+_NEWER = _COLLECTIVES.format(among="n.is_newer", calls="calls AS (FROM joint)", later="0", beside="")
 _UNTIL_CUT = _COLLECTIVES.format(
-    among="calls_alone",
+    among="true",
     calls=f"""met AS (
     SELECT communicator, kind, sizes, max(sequence) AS last FROM joint GROUP BY communicator, kind, sizes
 ), go_on AS (
     SELECT communicator, kind, sizes, m.last, median(c.duration_ns) AS took
-    FROM met m JOIN calls_alone c USING (communicator, kind, sizes) WHERE c.sequence > m.last
+    FROM met m JOIN paced_calls c USING (communicator, kind, sizes) WHERE c.sequence > m.last
     GROUP BY communicator, kind, sizes, m.last, c.rank HAVING count(*) >= {_LEAST_CALLS}
 ), cut AS (
     SELECT communicator, kind, sizes, last, min(took) AS took FROM go_on GROUP BY communicator, kind, sizes, last
@@ -164,13 +167,15 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     """
     if not has_durations(connection):
         return CallPaces()
+    connection.execute(_CALLS)
     kinds = ("send", "recv")
     found = [
         *_held_against_alike(rows_of(connection, "operations", _MESSAGES, kinds=kinds), connection, roster),
         *_held_against_alike(rows_of(connection, "operations", _NEWER), connection, roster),
     ]
     stated = {(each.communicator, each.kind, each.bytes) for each in found}
-    until_cut = _held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), connection, roster)
+    until_cut = [*_held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), connection, roster)]
+    connection.execute("DROP TABLE temp.main.paced_calls")
     left = [each for each in until_cut if each.later_ns and (each.communicator, each.kind, each.bytes) not in stated]
     still = (replace(each, took_ns=min(each.took_ns, each.later_ns)) for each in left)
     return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
