@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from forensics.bundle.streams import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES
 from forensics.vocabulary import GUESSED
 
-# `local_rank3` and the coordinates of a parallel layout are not the global rank.
+# `local_rank3`, the coordinates of a parallel layout and the rank of an adapter's matrices are not the global rank.
 _RANK_WORD = re.compile(
-    r"(?<![a-z])(?:(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context)[_.-]?)?"
+    r"(?<![a-z])(?:(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.-]?)?"
     r"rank[_.=-]?(?P<rank>\d{1,7})(?!\d)",
     re.IGNORECASE,
 )

@@ -49,15 +49,18 @@ class Events:
         """Ranks that lines state."""
         return frozenset(rank for rank in self.columns["rank"] if rank is not None)
 
-    def others_than(self, artefact: Artefact) -> frozenset[int]:
+    def others_than(self, artefact: Artefact, fronts: Collection[int]) -> frozenset[int]:
         """Ranks that lines state beside that of the file, and numbers from 1 on by which a launcher that writes here counted.
 
-        Where a name says whose the file is, ranks that lines state may be quoted; where a manifest does, only an agent that
-        closed other processes shows that several write there.
+        Where a name says whose the file is, ranks that lines state may be quoted, but for those that torch puts in front and
+        that a launcher saw end; where a manifest does, only an agent that closed other processes shows that several write.
         """
         closed = {1} if self._closed_others() else set()
-        counted = frozenset() if artefact.rank_method == "manifest" else self.counted
-        return counted | closed if artefact.has_stated_rank else (self.stated_ranks - {artefact.rank}) | counted | closed
+        if artefact.rank_method == "manifest":
+            return frozenset(closed)
+        ended = {rank for rank, kind in zip(self.columns["rank"], self.columns["kind"], strict=True) if kind == "process_exit"}
+        stated = {*fronts, *ended} if artefact.has_stated_rank else self.stated_ranks
+        return (frozenset(stated) - {artefact.rank, None}) | self.counted | closed
 
     @property
     def counted(self) -> frozenset[int]:

@@ -21,6 +21,7 @@ from forensics.ingest._shared.process_titles import place_of, server_title, worl
 from forensics.ingest._shared.values import rank_number
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
+_FRONTS = re.compile(rb"\n\[rank(\d{1,7})\]:")
 _OF_NPU = re.compile(r"\(PID:\d{1,9}, Device:-?\d{1,4}, RankID:(\d{1,7})\)")
 _OWN = re.compile(r"(?:(?<![A-Za-z_])RANK[=:] ?|distributed init \(rank |GLOBAL_RANK: |(?<!cal )Process index: )(\d{1,7})\b")
 OWN_WORDS = (" RANK=", " RANK: ", "distributed init (rank ", "Process index: ")
@@ -85,6 +86,7 @@ class Origins:
         self._labels: set[str] = set()
         self._offsets: set[int] = set()
         self._section: int | None = None
+        self._fronts: set[bytes] = set()
 
     def feed(self, line: str) -> Origin:
         """Origin of one line."""
@@ -104,6 +106,7 @@ class Origins:
     def survey(self, block: bytes) -> None:
         """Note tasks, local ranks and actors that stand at the very front of lines, whatever the lines say."""
         lines = b"\n" + block
+        self._fronts |= {*_FRONTS.findall(lines)} if len(self._fronts) < _MAX_LABELS else set()
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
@@ -119,6 +122,11 @@ class Origins:
             if int(rank) < int(size):
                 name = f"pod {pod.decode()}" if pod else f"service {service.decode()}"
                 self.note(name, rank_number(rank.decode()))
+
+    @property
+    def fronts(self) -> frozenset[int]:
+        """Ranks that torch put at the very front of lines."""
+        return frozenset(map(int, self._fronts))
 
     @property
     def servers(self) -> frozenset[str]:

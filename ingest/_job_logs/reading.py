@@ -205,7 +205,7 @@ class _Reader:
     def _own_rank(self) -> int | None:
         """That of the file; it has none where several processes, or another one than the mere number in its name, write."""
         rank = self.artefact.rank
-        others = self.events.others_than(self.artefact)
+        others = self.events.others_than(self.artefact, self.origins.fronts)
         return rank if self.nccl.processes <= 1 and not self.watchdog.has_several_members and not others else None
 
     def _members(self, own: int | None) -> dict[str, int]:

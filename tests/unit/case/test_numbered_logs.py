@@ -91,3 +91,30 @@ def test_a_process_of_an_agent_that_closed_others_may_be_of_another_node(tmp_pat
         "[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
     )
     assert not named(verdict_of(tmp_path))
+
+
+MPI = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
+NODE = "".join(f"[rank{rank}]: step 3\n" for rank in range(8, 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ranks"),
+    [
+        ("exp_rank64.out", STEPS + MPI + "Killed\n", {2}),
+        ("rank1.log", NODE + "Segmentation fault (core dumped)\n", set()),
+        ("lora_rank16.log", STEPS + "Killed\n", set()),
+        ("qlora-rank8.log", STEPS + "[rank3]: ValueError: bad\n[rank1]: step 3\nKilled\n", {3}),
+    ],
+)
+def test_a_log_of_several_processes_is_of_no_rank_that_its_name_has(
+    tmp_path: Path, name: str, text: str, ranks: set[int]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert named(verdict_of(tmp_path)) <= ranks
+
+
+def test_a_log_of_one_rank_keeps_the_rank_of_its_name(tmp_path: Path) -> None:
+    lost = "[rank{0}]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank {0}.\n"
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.log").write_text(STEPS + (RAISED if rank == 1 else lost.format(rank)))
+    assert named(verdict_of(tmp_path)) == {1}
