@@ -36,6 +36,8 @@ from forensics.rules.reductions.steps.traced import TracedRecords
 # be undated.
 _WAITS, _UNKNOWN_CALLS = 0.5, 0.25
 _PASSED_ON = 0.5
+# Hosts whose middle one shows how late all are to a step.
+_MOST_OTHERS = 8
 _LEAST_STEPS = 2
 # Gloo counts the calls that it does not record.
 _MESSAGES = """
@@ -212,7 +214,7 @@ def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool |
     issued = _excess(times, steps, number, "enqueued_ns")
     if issued is None:
         return None
-    is_late = bool(issued[1][call.at] >= _WAITS * excess)
+    is_late = _is_later(times, number, excess, call.rank, float(issued[1][call.at]))
     # What a host did before the first call of a trace, and how late it came to it, is not known.
     return True if is_late else None if steps.begin[steps.row(number)] == 0 else False
 
@@ -220,7 +222,16 @@ def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool |
 def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bool:
     """Whether the host came late to the first call of the step already."""
     issued = _excess(times, times.ranks[rank], number, "enqueued_ns")
-    return issued is not None and bool(issued[1][0] >= _WAITS * excess)
+    return issued is not None and _is_later(times, number, excess, rank, float(issued[1][0]))
+
+
+def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: float) -> bool:
+    """Whether a host is later (ns) than others to their first call: all that run ahead wait for the end of a long step."""
+    if late < _WAITS * excess:
+        return False
+    others = [steps for other, steps in times.ranks.items() if other != rank][:_MOST_OTHERS]
+    alike = [float(found[1][0]) for steps in others if (found := _excess(times, steps, number, "enqueued_ns"))]
+    return late - max(float(np.median(alike)) if alike else 0.0, 0.0) >= _WAITS * excess
 
 
 def _delay(

@@ -92,6 +92,21 @@ def test_a_host_that_pauses_within_the_step_is_distinguished_from_its_device() -
     assert (delay.ranks, delay.before_step, delay.on_host) == ((LATE,), False, True)
 
 
+@pytest.mark.parametrize("late", [0, 500], ids=["a device", "a host as well"])
+def test_hosts_that_come_late_from_a_long_step_are_late_alike(late: int) -> None:
+    """They run ahead: each makes the calls of the second long step when the first one has ended."""
+    steps = (6, 7)
+
+    def course(rank: int, step: int, call: int) -> tuple[int, int]:
+        ended = 500 * sum(each < step for each in steps)
+        own = late if rank == LATE and (step, call >= 3) == (7, True) else 0
+        return ended + own, 500 if step in steps and call == 3 and rank != LATE else 0
+
+    first, second = supply_of(case(course), None).get(Delays).found
+    assert (first.on_host, first.step + 1) == (False, second.step)
+    assert (second.ranks, second.before_step, second.on_host) == ((LATE,), False, late > 0)
+
+
 def test_a_device_that_is_late_to_the_first_call_is_not_taken_for_its_host() -> None:
     delay = first_delay(device_at(0, 500))
     assert (delay.ranks, delay.before_step, delay.on_host) == ((LATE,), False, False)
