@@ -45,11 +45,13 @@ def point_to_point_waits(
     """Build the waits of pending sends and receives; `ignore` are ranks whose calls are out of date.
 
     The n-th send of a pair belongs to its n-th receive, over the whole run where both buffers reach back to its start, else
-    among the pending ones. What is left over waits for the other side, unless that side has posted it and is done.
+    among the pending ones. What is left over waits for the other side, unless that side has posted it and is done. Of a rank
+    whose record was cut nothing shows what it has not posted.
     """
     pairs = _pairs(connection, groups, ignore)
-    posted = _posted(connection, groups)
-    found = (wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard, ignore))
+    cut = frozenset().union(*(group.cut for group in groups))
+    posted = _posted(connection, groups, cut)
+    found = (wait for key, calls in sorted(pairs.items()) for wait in _waits(*key, calls, posted, heard, (ignore, cut)))
     return tuple(wait for wait in found if wait is not None)
 
 
@@ -81,10 +83,11 @@ def _pairs(connection: DuckDBPyConnection, groups: Sequence[Communicator], ignor
     return pairs
 
 
-def _posted(connection: DuckDBPyConnection, groups: Sequence[Communicator]) -> dict[tuple[_Pair, str], int]:
+def _posted(
+    connection: DuckDBPyConnection, groups: Sequence[Communicator], cut: Collection[int]
+) -> dict[tuple[_Pair, str], int]:
     """Sends and receives of each pair over the whole run; for ranks whose buffer wrapped or was cut nothing is known."""
     members = {group.label: group.members for group in groups}
-    cut = frozenset().union(*(group.cut for group in groups))
     found: dict[tuple[_Pair, str], int] = {}
     for label, rank, kind, peer, count in rows_of(connection, "operations", _POSTED, kinds=_KINDS):
         ranks = members.get(label, ())
@@ -100,8 +103,10 @@ def _waits(
     calls: _Calls,
     posted: Mapping[tuple[_Pair, str], int],
     heard: Heard,
-    gone: Collection[int],
+    lost_of: tuple[Collection[int], Collection[int]],
 ) -> Iterator[Wait | None]:
+    """`lost_of` are ranks whose processes are gone, and those whose newest calls are not in their records."""
+    gone, cut = lost_of
     sent, received = posted.get(((label, pair), "send")), posted.get(((label, pair), "recv"))
     numbered = sent is not None and received is not None
     # Pending calls are the last ones of a kind; without the whole run only their own order is known.
@@ -113,7 +118,7 @@ def _waits(
         waiting = {rank: call[1] for rank, call in zip(pair, sides, strict=True) if call}
         sequence = next(call[0] for call in sides if call)
         unposted = {rank for rank, total in zip(pair, totals, strict=True) if rank not in waiting and number >= total}
-        absent = tuple(rank for rank in pair if rank in unposted and rank in heard[calls.family])
+        absent = tuple(rank for rank in pair if rank in unposted and rank in heard[calls.family] and rank not in cut)
         # What a process had posted when it ended is not there any more.
         silent = tuple(rank for rank in pair if rank in unposted or (rank in gone and rank not in waiting))
         families = dict.fromkeys((*waiting, *absent), calls.family)

@@ -103,8 +103,15 @@ def test_what_a_process_had_entered_ends_with_it_unless_it_came_out(
 def test_a_message_that_a_process_had_posted_ends_with_it(gone: frozenset[int], missing: tuple[int, ...]) -> None:
     pair = ("pp", (0, 1))
     posted = {(pair, "send"): 1, (pair, "recv"): 1}
-    (wait,) = _waits(*pair, _Calls(receives=[(1, CALL)]), posted, {Family.RECORDER: (0, 1)}, gone)
+    (wait,) = _waits(*pair, _Calls(receives=[(1, CALL)]), posted, {Family.RECORDER: (0, 1)}, (gone, ()))
     assert wait is not None and wait.missing == wait.lost == missing
+
+
+@pytest.mark.parametrize(("cut", "absent"), [((), (0,)), ((1,), (0,)), ((0,), ())], ids=["whole", "its own", "the other's"])
+def test_what_a_rank_had_not_posted_is_known_of_a_whole_record_alone(cut: tuple[int, ...], absent: tuple[int, ...]) -> None:
+    """Of a cut one the newest calls are lost, and the answer may be among them."""
+    (wait,) = _waits("pp", (0, 1), _Calls(receives=[(1, CALL)]), {}, {Family.RECORDER: (0, 1)}, (frozenset(), cut))
+    assert wait is not None and (wait.absent, wait.missing) == (absent, (0,))
 
 
 def test_a_member_without_a_dump_is_waited_for_only_when_no_known_member_is_missing() -> None:
