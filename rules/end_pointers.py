@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.logs.log_evidence import TIMEOUTS
 from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.unplaced_error import shortened
 
 # Errors of the hardware of a GPU that no line gives a rank, by log.
 _HARDWARE = """
@@ -65,6 +66,12 @@ SELECT try_cast(regexp_extract(subject, '^exitcode=(-\d{1,2}) ', 1) AS INTEGER) 
 WHERE kind = 'process_exit' AND rank IS NULL AND regexp_matches(subject, '^exitcode=-\d{1,2} last_local_rank=[1-9]')
     AND NOT after_cancel GROUP BY code ORDER BY code
 """
+# What a shell says of a process that a signal ended which no peer causes, where nothing shows its rank.
+_BY_SHELL = rf"""
+SELECT text, min(source) FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND NOT after_cancel
+    AND regexp_matches(subject, '^(pid=\d+ )?(Killed|Segmentation fault|Bus error|Illegal instruction|Floating point .+)$')
+    AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind IN {TIMEOUTS}) GROUP BY text ORDER BY text
+"""
 _FEW = 3
 _SHARED = {
     -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
@@ -86,6 +93,7 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _unanswered(connection)
     yield from _one_signal(connection)
     yield from _one_of_node(connection)
+    yield from _by_shell(connection)
 
 
 def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -175,3 +183,10 @@ def _one_of_node(connection: DuckDBPyConnection) -> Iterator[str]:
         ((code, source),) = ended
         how = f"one of its processes was ended by {signal.Signals(-code).name} ({source})"
         yield f"{what}: {how}; the command printed there is that of the last process of the node, whichever ended"
+
+
+def _by_shell(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One line; what stands in front of it may say where."""
+    if row := only_row(connection, "log_events", _BY_SHELL, kinds=("process_exit",)):
+        said, source = row
+        yield f"which process ended as `{shortened(said)}` says ({source}), its log and the kernel log of its host"

@@ -66,3 +66,22 @@ def test_the_one_rank_that_the_kernel_blocks_is_where_to_begin(tmp_path: Path) -
 )
 def test_several_blocked_ones_others_and_those_that_went_on_are_no_lead(tmp_path: Path, text: str) -> None:
     assert not any("blocked" in each for each in pasted(tmp_path, text).would_change)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[pod/fit-worker-1/main] Segmentation fault (core dumped)",
+        "1: /var/spool/job/slurm_script: line 9: 88121 Killed   torchrun t.py",
+    ],
+)
+def test_what_a_shell_says_of_one_process_is_where_to_begin(tmp_path: Path, line: str) -> None:
+    others = "".join(f"{rank // 8}: [rank{rank}]: step 3\n" for rank in range(16)) + "[pod/fit-worker-0/main] step 3\n"
+    verdict = pasted(tmp_path, f"{others}{line}\n")
+    assert not named(verdict)
+    assert line in verdict.would_change[0]
+
+
+def test_what_a_shell_says_of_several_is_no_lead(tmp_path: Path) -> None:
+    text = "[pod/fit-worker-1/main] Killed\n[pod/fit-worker-0/main] Killed\n"
+    assert not any("Killed" in each for each in pasted(tmp_path, text).would_change)
