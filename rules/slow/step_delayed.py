@@ -34,6 +34,7 @@ from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, nearly_as_long, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
+from forensics.rules.reductions.pipeline.slow_hosts import HostsByPasses, findings_of_hosts
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
 from forensics.rules.reductions.pipeline.transfer_stages import with_stage_of_path
@@ -59,20 +60,21 @@ _Blame = tuple[tuple[int, ...], bool, bool]
 
 def _evaluate(
     connection: DuckDBPyConnection, delays: Delays, recorded: CallPlaces, traced: TracedPlaces, slow: SlowSteps, roster: Roster,
-    hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, thresholds: Thresholds,
+    hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, hosts: HostsByPasses, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
+    yield from findings_of_hosts(hosts, hardware)
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
     blamed: dict[_Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer, delay.is_spread].append(delay)
     kept = _roots(delays, blamed, roster, thresholds)
-    hosts = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
-    if len(hosts) > thresholds["most_roots"]:
+    roots = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
+    if len(roots) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
-    at_links = ends_of_slow_links(kept, slowness, judged)
+    explained = {*ends_of_slow_links(kept, slowness, judged), *hosts.ranks}
     for found in kept:
-        if not found[0].is_transfer and at_links.issuperset(found[0].ranks):
-            continue  # what the network shows of the link says why
+        if not found[0].is_transfer and explained.issuperset(found[0].ranks):
+            continue  # what the network shows of the link, or all passes of its host, say why
         least = thresholds["least_again"], thresholds["least_steps_lost"]
         if found[0].by_arrivals and not stands_out(delays, found, places, roster.hosts, *least):
             continue
@@ -223,9 +225,8 @@ def _stage(delay: Delay, place: CallPlace) -> StageRef:
 
 def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[Delay]) -> Iterator[Evidence]:
     for delay in sorted(found, key=lambda each: -each.excess_ns)[:_SHOWN]:
-        longer = (
-            f"a step took {(delays.typical_ns + delay.excess_ns) / 1e9:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
-        )
+        took_s = (delays.typical_ns + delay.excess_ns) / 1e9
+        longer = f"a step took {took_s:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
         yield Evidence(f"{longer}: {_happened(delay)}", _source(connection, delay))
     if len(found) > 1:
         yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)
