@@ -21,6 +21,7 @@ _MARKS = (b"| NVIDIA-SMI ", b"==NVSMI LOG==", b"MiB / ", b"CA '", b"ounters: Lid
 """One of these stands in every such table, also where its head was cut off."""
 _FORMS = frozenset({"nvidia_smi", "ib_counters"})
 _FENCE = "```"
+_OF_PERFQUERY = "# Port "
 _LEAST, _MOST_HOSTS = 2, 64
 
 
@@ -58,17 +59,23 @@ def _is_table(text: bytes, path: str) -> bool:
 
 def _spans(texts: list[str]) -> Iterator[_Span]:
     begins: list[tuple[int, str | None]] = [(0, None)]
+    headed: str | None = None
     for number, text in enumerate(texts):
         above = texts[number - 1] if number else ""
-        if is_command(text):
-            begins.append((number, command_host(text)))
+        if is_command(text) and not text.startswith(_OF_PERFQUERY):
+            # Below a heading a command that names no host is one of that host.
+            host = command_host(text)
+            headed = None if host else headed
+            begins.append((number, host or headed))
         elif text.startswith(_FENCE):
             # A block right below a command or a heading is what it tells of.
             begins += [] if begins[-1][0] == number - 1 and number > 1 else [(number, None)]
         elif is_rule(above) and is_rule(texts[number + 1] if number + 1 < len(texts) else "") and (said := below_rule(text)):
-            begins.append((number - 1, said.host))
+            headed = said.host
+            begins.append((number - 1, headed))
         elif (heading := heading_of(text)) and heading.host:
-            begins.append((number, heading.host))
+            headed = heading.host
+            begins.append((number, headed))
     for (begin, host), end in zip(begins, [*(begin for begin, _ in begins[1:]), len(texts)], strict=True):
         yield _Span(host, begin, end)
 

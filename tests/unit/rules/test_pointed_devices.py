@@ -74,6 +74,19 @@ def test_ports_of_several_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, f
     assert "mlx5_3/1 of hx6" in verdict_of(tmp_path).would_change[0]
 
 
+QUERIED = (
+    "# Port extended counters: Lid 14 port 1 (CapMask: 0x5A00)\nPortSelect:......................1\n"
+    "SymbolErrorCounter:..............{0}\nPortRcvErrors:...................{1}\nPortXmitWait:....................8111\n"
+)
+
+
+@pytest.mark.parametrize("above", ["== hx{0} ==\n", "[root@hx{0} ~]# perfquery -x\n", "== hx{0} ==\n$ perfquery -x\n"])
+def test_counters_of_ports_of_several_hosts_are_of_their_hosts(tmp_path: Path, above: str) -> None:
+    tables = (above.format(number) + QUERIED.format(*((91221, 30407) if number == 3 else (0, 0))) for number in range(1, 6))
+    (tmp_path / "ports.txt").write_text("".join(tables))
+    assert "lid14/1 of hx3" in verdict_of(tmp_path).would_change[0]
+
+
 def test_steps_that_state_memory_below_commands_stay_one_log(tmp_path: Path) -> None:
     steps = "".join(f"[rank{rank}]: step 4 mem 38211MiB / 81559MiB\n" for rank in range(3))
     raised = "[rank1]: ValueError: bad\n"
