@@ -41,7 +41,7 @@ SELECT host, device, max(value) FILTER (counter = 'utilization_percent') AS most
        min(value) FILTER (counter = 'utilization_percent') AS least,
        max(value) FILTER (counter = 'power_mw') / nullif(max(value) FILTER (counter = 'power_limit_mw'), 0) AS power,
        min(split_part(counter, '.', 2)) FILTER (counter LIKE 'process_memory_bytes.%') AS pid,
-       max(value) FILTER (counter = 'memory_used_bytes') AS held
+       max(value) FILTER (counter IN ('memory_used_bytes', 'memory_used_percent')) AS held
 FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device
 HAVING (pid IS NOT NULL OR held IS NOT NULL) AND most IS NOT NULL ORDER BY host, device
 """

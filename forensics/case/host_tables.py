@@ -17,9 +17,9 @@ from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import command_host, is_command
 from forensics.ingest._shared.stack_headings import below_rule, heading_of, host_before, is_rule
 
-_MARKS = (b"| NVIDIA-SMI ", b"==NVSMI LOG==", b"MiB / ", b"CA '", b"ounters: Lid ")
+_MARKS = (b"| NVIDIA-SMI ", b"==NVSMI LOG==", b"MiB / ", b"CA '", b"ounters: Lid ", b" ROCm System Management Interface ")
 """One of these stands in every such table, also where its head was cut off."""
-_FORMS = frozenset({"nvidia_smi", "ib_counters"})
+_FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters"})
 _FENCE = "```"
 _OF_PERFQUERY = "# Port "
 _LEAST, _MOST_HOSTS = 2, 64

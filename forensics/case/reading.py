@@ -32,7 +32,17 @@ _AGAIN_S = 10
 _LINE = re.compile(r"line=(\d{1,9})")
 # What is saved by a command at a prompt is of that host; a log may be shown on another one.
 _BY_COMMAND = frozenset(
-    {"python_stacks", "process_facts", "processes", "kernel_log", "nvidia_smi", "ib_counters", "memory_use", "nccl_ras"}
+    {
+        "python_stacks",
+        "process_facts",
+        "processes",
+        "kernel_log",
+        "nvidia_smi",
+        "gpu_table",
+        "ib_counters",
+        "memory_use",
+        "nccl_ras",
+    }
 )
 _LOG = "training_log"
 _JOB_WORD, _JOB = b"SLURM_JOB", re.compile(rb"\bSLURM_JOB_?ID=(\d{1,12})\b")

@@ -40,7 +40,7 @@ _LIKE_A_COMMAND = re.compile(
 )
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
-_PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
+_PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
 _FENCE = b"```"
 _LONGEST_FRONT = 128
 _LOG, _KERNEL = "training_log", "kernel_log"
