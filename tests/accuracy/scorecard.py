@@ -71,8 +71,8 @@ _LIMITS = """\
   steps have no dates, or where the later one is not yet further and keeps the same pace.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
-- **A host that is late once behind the passes**, where a pipeline gathers its parameters there, is taken for a device that is slow
-  in forward: the rank is right.
+- **A host that is late once behind the passes**, where a pipeline gathers its parameters there, is taken for a device that is
+  slow in forward: the rank is right.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of
   pipelines are silent in traces alone.
 - **Collectives between hosts**: three proxies that only send are taken for a dead link, both of whose ends are named. Where the

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
+import numpy.typing as npt
 
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.sequences import (
@@ -147,12 +148,17 @@ class RankCalls:
         return _Place.INNER if largest <= _INNER_GAP and len(gaps) >= _LEAST_CALLS else _Place.UNKNOWN
 
     def _follows_scatters(self, own: Flags) -> bool:
-        """Whether calls come after reduce_scatters of a busiest group that shards parameters; in layers they follow gathers."""
+        """Whether calls come after reduce_scatters of a busiest group that shards parameters; in layers they follow gathers.
+
+        A model of few layers shows no long run of gathers: there they are of what a rank got from the reduce_scatter before.
+        """
         shards = (self._calls.communicator == self._busiest) & self._is_large
-        kinds = self._calls.kind[shards]
-        before = np.cumsum(shards)[own]
-        last = kinds[before[before > 0] - 1]
-        return _longest_run(kinds) >= _SHARDED_RUN and int((last == REDUCE_SCATTER).sum()) >= _MOSTLY * len(before)
+        kinds, before = self._calls.kind[shards], np.cumsum(shards)[own]
+        last = before[before > 0] - 1
+        follows = kinds[last] == REDUCE_SCATTER
+        parts = self._calls.elements[shards][last][follows] / self._calls.elements[own][before > 0][follows]
+        is_sharded = _longest_run(kinds) >= _SHARDED_RUN or _is_one_part(parts)
+        return is_sharded and int(follows.sum()) >= _MOSTLY * len(before)
 
     def _of_shards(self, communicator: int, kinds: Numbers, place: _Place) -> Judged | None:
         scatters = bool((kinds == REDUCE_SCATTER).any())
@@ -195,6 +201,11 @@ def _spaces(calls: CallSequence, is_message: Flags) -> Numbers:
     begins = is_message.copy()
     begins[1:] &= ~(is_message[:-1] & (calls.batch[1:] == calls.batch[:-1]))
     return np.cumsum(begins)
+
+
+def _is_one_part(sizes: npt.NDArray[np.float64]) -> bool:
+    """Whether reduce_scatters are the same whole number of times as large as what follows each of them."""
+    return len(sizes) > 0 and sizes[0] > 1 and float(sizes[0]).is_integer() and bool((sizes == sizes[0]).all())
 
 
 def _longest_run(kinds: Numbers) -> int:

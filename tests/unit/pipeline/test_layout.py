@@ -93,14 +93,25 @@ def test_sharded_parameters_are_gathered_for_a_whole_pass() -> None:
     assert (found.axis, found.confidence) == ("dp", "inferred")
 
 
-@pytest.mark.parametrize(("forward", "backward", "expected"), [("g", "gsa", "dp"), ("ga", "gas", "tp")])
+@pytest.mark.parametrize(
+    ("forward", "backward", "layers", "scattered", "expected"),
+    [
+        ("g", "gsa", 6, 4096, "dp"),
+        ("ga", "gas", 6, 4096, "tp"),
+        ("g", "gsa", 2, 8192, "dp"),
+        ("g", "gsa", 2, 4096, "tp"),
+        ("ga", "gsa", 2, 8192, "tp"),
+    ],
+    ids=["replicas", "layers", "few layers, of a part", "few layers, of another size", "few layers, in both passes"],
+)
 def test_sums_of_what_was_scattered_are_of_replicas_and_those_in_layers_are_not(
-    forward: str, backward: str, expected: str
+    forward: str, backward: str, layers: int, scattered: int, expected: str
 ) -> None:
     def calls(rank: int) -> list[Call]:
         shard, other = f"t{rank // 2}", f"d{rank % 2}"
-        one = {"g": Call(shard, "all_gather"), "s": Call(shard, "reduce_scatter"), "a": Call(other, "all_reduce")}
-        return [one[letter] for letter in (forward * 6 + backward * 6) * 3]
+        scatter = Call(shard, "reduce_scatter", scattered)
+        one = {"g": Call(shard, "all_gather"), "s": scatter, "a": Call(other, "all_reduce")}
+        return [one[letter] for letter in (forward * layers + backward * layers) * (18 // layers)]
 
     layout = layout_of(case(TENSOR | DATA, {rank: calls(rank) for rank in range(4)}))
     assert axis(layout, "d0") == expected
