@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from forensics.rules.reductions.stacks.call_paths import Frame
-from forensics.rules.reductions.stacks.rounds import alone_at_work
+from forensics.rules.reductions.stacks.rounds import LEAST_ROUNDS, alone_at_work
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, library_modules
 
 # Of the samples: a frame that so many have in common says where it is; what differs below it is a part of the same work.
@@ -20,9 +20,11 @@ def round_pointers(stacks: StacksByRank) -> Iterator[str]:
     """The rank, in how many rounds, and where it is in most of them."""
     if found := alone_at_work(stacks):
         where = _where(found.samples(stacks[found.rank]))
+        more = "" if found.sampled >= LEAST_ROUNDS else "; `forensics collect --samples 8` would decide"
+        often = f"in {len(found.rounds)} of {found.sampled} rounds of stacks it alone is at work{where}"
+        others = f"{len(stacks) - 1} other ranks wait in communication"
         yield (
-            f"what takes rank {found.rank} long: in {len(found.rounds)} of {found.sampled} rounds of stacks it alone is at work"
-            f"{where} while {len(stacks) - 1} other ranks wait in communication; if the job is slow, or stands, it begins there"
+            f"what takes rank {found.rank} long: {often} while {others}; if the job is slow, or stands, it begins there{more}"
         )
 
 

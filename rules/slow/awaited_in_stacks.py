@@ -6,8 +6,15 @@ from collections.abc import Iterator
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, WaitKind
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
-from forensics.rules.reductions.stacks.rounds import LEAST_ODDS, LEAST_RANKS, AloneAtWork, alone_at_work
+from forensics.rules.reductions.stacks.rounds import (
+    LEAST_ODDS,
+    LEAST_RANKS,
+    AloneAtWork,
+    alone_at_work,
+    meet_as_equals,
+)
 from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.vocabulary import CAUSE_OF_STAGE
@@ -19,15 +26,21 @@ _OF_WAIT = {
 }
 
 
-def _evaluate(stacks: StacksByRank, speed: Speed, text: EvidenceText, thresholds: Thresholds) -> Iterator[Finding]:
-    if speed.pace is not Pace.SLOWER:
-        return
+def _evaluate(
+    stacks: StacksByRank, speed: Speed, liveness: Liveness, text: EvidenceText, thresholds: Thresholds
+) -> Iterator[Finding]:
     found = alone_at_work(stacks, thresholds["least_ranks"], thresholds["least_odds"])
-    if found is not None and not found.shared:
-        yield _finding(found, stacks[found.rank], speed, text)
+    if found is None or found.shared:
+        return
+    is_slower = speed.pace is Pace.SLOWER
+    # Who is waited for at most of so many moments takes half of the time of all others.
+    often = len(found.rounds) >= max(thresholds["least_rounds"], thresholds["least_part"] * found.sampled)
+    is_last = often and liveness.shown and speed.pace is not Pace.STEADY and meet_as_equals(found, stacks)
+    if is_slower or is_last:
+        yield _finding(found, stacks[found.rank], speed if is_slower else None, liveness, text)
 
 
-def _finding(alone: AloneAtWork, found: Stacks, speed: Speed, text: EvidenceText) -> Finding:
+def _finding(alone: AloneAtWork, found: Stacks, speed: Speed | None, liveness: Liveness, text: EvidenceText) -> Finding:
     rank, newest = alone.rank, alone.samples(found)[-1]
     others = ranks_text(tuple(sorted(alone.rounds[-1].inside)))
     often = counted(len(alone.rounds), "round")
@@ -41,7 +54,7 @@ def _finding(alone: AloneAtWork, found: Stacks, speed: Speed, text: EvidenceText
         confidence=Confidence.SUSPECT,
         evidence=(
             Evidence(stated, newest.source),
-            Evidence(f"the job became slower: {speed.reason}", speed.source),
+            *_of_speed(alone, speed, liveness),
             *text.stack(rank),
         ),
         anomaly=Anomaly.FAIL_SLOW,
@@ -50,6 +63,16 @@ def _finding(alone: AloneAtWork, found: Stacks, speed: Speed, text: EvidenceText
             f"compare CPU load, storage and nvidia-smi -q of the host of rank {rank} with those of a peer",
         ),
     )
+
+
+def _of_speed(alone: AloneAtWork, speed: Speed | None, liveness: Liveness) -> Iterator[Evidence]:
+    """What shows that the job is slow: that it became slower, else that the others do nothing but wait for this rank."""
+    if speed is not None:
+        yield Evidence(f"the job became slower: {speed.reason}", speed.source)
+        return
+    yield Evidence(f"the job moves: {liveness.progress or liveness.reason}", liveness.source)
+    yield Evidence(f"in {len(alone.rounds)} of {alone.sampled} moments the others waited: for half of the time, or more", None)
+    yield Evidence("whether it was faster before is not known: the job may be made so", None, supports=False)
 
 
 def _clears() -> None:
@@ -63,6 +86,12 @@ RULE = Rule(
     needs=(Need(StacksByRank, "stacks", "only stacks show who waits and who works at one moment"),),
     thresholds=(
         Threshold("least_odds", LEAST_ODDS, "ranks to the power of rounds but one: against one rank being it by chance"),
+        Threshold(
+            "least_rounds",
+            5,
+            "where nothing shows that the job became slower: by chance in one of 32 where it is half of the time",
+        ),
+        Threshold("least_part", 0.8, "of all rounds, there"),
         Threshold("least_ranks", LEAST_RANKS, "of two ranks the one that works at a moment is late by any small imbalance"),
     ),
     concludes="The rank of a job that became slower which alone is at work in rounds of stacks in which all others wait.",

@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Collection as Some
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,6 +166,14 @@ class Collection:
             kernel = {"wchan": wchan, "syscall": syscall, "signals": signals}
             content = process_sample(rank, time_ns, state=state, switches=switches, tracer=tracer, **kernel)
             self._member("proc.tasks", rank, number, f"ranks/{rank}/proc/{number}.json", content)
+
+    def written(self, rank: int, counts: Iterable[int | None]) -> None:
+        """Bytes that the process of a rank had written by each of its samples."""
+        for number, count in enumerate(counts):
+            name = f"ranks/{rank}/proc/{number}.json"
+            document = json.loads(self.members[name])
+            document["processes"][0]["written_bytes"] = count
+            self.members[name] = json.dumps(document).encode()
 
     def log(self, rank: int, *lines: str, written_ns: int | None = None) -> None:
         """The tail of the rank's log, and when it was last written to."""

@@ -15,6 +15,7 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.hardware.state import ports_read_twice
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.progress.at_work import LEAST_WRITTEN
 from forensics.rules.reductions.progress.liveness import LEAST_SILENCE_NS, Liveness, Motion, SilenceFactor, liveness, seconds
 from forensics.rules.reductions.progress.log_silence import LogSilence
 from forensics.rules.reductions.progress.rhythm import Rhythm
@@ -27,6 +28,7 @@ from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 LEAST_STEPS = 3
+_LEAST_RANKS = 2
 # What looks for hangs: where there is any of it, it decides, unless the record goes on to the moment at which it was fetched.
 _CAPTURES = "SELECT count(*) FROM sources WHERE kind IN ('flight_recorder', 'python_stacks', 'shim_log', 'nccl_ras')"
 _SILENCE = """
@@ -132,7 +134,7 @@ def with_progress(
     """
     if motion.motion not in (Motion.TOO_EARLY, Motion.UNSEEN):
         return motion
-    found = _calls(logs, ranks, factor)
+    found = _calls(logs, ranks, factor) or _written(ranks)
     # Traffic is not signed: it only goes with a recorder whose newest operation is as recent as its rhythm asks.
     if found is None and motion.motion is Motion.TOO_EARLY and motion.silence_ns is not None and motion.pause_ns is not None:
         found = _traffic(connection, ranks)
@@ -146,6 +148,14 @@ def _calls(logs: Mapping[int, ShimLog], ranks: Roster, factor: float) -> str | N
         return None
     found = logged_motion(logs.values(), factor)
     return found.reason if found is not None and found.motion is Motion.MOVING else None
+
+
+def _written(ranks: Roster) -> str | None:
+    """Every rank wrote to sockets or files between all samples: who waits in a call that stands writes nothing."""
+    least = min((facts.written_bytes or 0 for facts in ranks.ranks.values()), default=0)
+    if least < LEAST_WRITTEN or len(ranks.ranks) < _LEAST_RANKS:
+        return None
+    return f"each of {len(ranks.ranks)} ranks wrote {least / 1e6:.1f} MB or more from each sample to the next"
 
 
 def _traffic(connection: DuckDBPyConnection, ranks: Roster) -> str | None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from forensics.model import WaitKind
+from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
 
+# Calls in which one rank gives, takes or releases.
+_ONE_SIDED = re.compile(r"barrier|broadcast|send|recv|(?<!reduce_)scatter|(?<!all_)gather|^reduce(_object)?$")
+LEAST_ROUNDS = 5
+"""Who is waited for at most of so many moments takes half of the time of all others, but for chance."""
 LEAST_RANKS = 3
 """Of two ranks the one that works at a moment is late by any small imbalance."""
 LEAST_ODDS = 16
@@ -56,6 +63,20 @@ def alone_at_work(
     if len(stacks) ** (len(alone) - 1) < least_odds:
         return None
     return AloneAtWork(late.pop(), alone, len(whole), sum(len(each.outside) > 1 for each in whole))
+
+
+def meet_as_equals(found: AloneAtWork, stacks: Mapping[int, Stacks]) -> bool:
+    """Whether the others wait in calls in which all do the same: who sends to them, or serves them, works while they wait."""
+    numbers = {each.number for each in found.rounds}
+    others = (sample for rank, each in stacks.items() if rank != found.rank for sample in each.main if sample.number in numbers)
+    return not any(_is_one_sided(sample.activity) for sample in others)
+
+
+def _is_one_sided(activity: Activity) -> bool:
+    if activity.below_autograd:
+        return False
+    frame = activity.call_frame
+    return activity.wait is not WaitKind.COLLECTIVE or (frame is not None and _ONE_SIDED.search(frame.function) is not None)
 
 
 def rounds(stacks: Mapping[int, Stacks]) -> Sequence[Round]:

@@ -263,15 +263,6 @@ def test_a_rank_that_writes_its_first_checkpoint_may_take_minutes(
     assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
 
 
-def written(found: Collection, counts: tuple[int | None, ...]) -> None:
-    """Give the process that was sampled these numbers of bytes written."""
-    for number, count in enumerate(counts):
-        name = f"ranks/{BEHIND}/proc/{number}.json"
-        document = json.loads(found.members[name])
-        document["processes"][0]["written_bytes"] = count
-        found.members[name] = json.dumps(document).encode()
-
-
 MB = 1_000_000
 
 
@@ -292,7 +283,7 @@ def test_a_rank_from_which_data_leaves_is_at_work(
 ) -> None:
     found = collected(CHECKPOINT, silence_s)
     sampled(found, wchan="hrtimer_nanosleep")
-    written(found, counts)
+    found.written(BEHIND, counts)
     verdict = verdict_of(found.write(tmp_path))
     assert [suspect.rules for suspect in verdict.suspects] == ([("FX111",)] if accused else [])
 

@@ -1,0 +1,86 @@
+"""Processes of which each writes from sample to sample show a job that moves, and rounds of stacks whom it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Confidence, Outcome, Verdict
+from tests.recordings.collection import Collection
+from tests.recordings.job import START_NS
+from tests.recordings.places import (
+    ALL_REDUCE,
+    BARRIER,
+    BROADCAST,
+    FORWARD,
+    GRADIENT_HOOK,
+    HOST_CODE,
+    OTHER_CODE,
+    RECV,
+    Place,
+)
+from tests.recordings.verdicts import verdict_of
+
+MB = 1_000_000
+ALONE = (FORWARD, OTHER_CODE, HOST_CODE, FORWARD, OTHER_CODE)
+
+
+def _verdict(
+    busy: Mapping[int, Sequence[Place]], folder: Path, *, others: Place = ALL_REDUCE, wrote: Mapping[int, int] | None = None
+) -> Verdict:
+    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says."""
+    found = Collection(4, START_NS)
+    rounds = len(busy[min(busy)])
+    for rank in range(4):
+        found.rank(rank)
+        found.samples(rank, count=rounds, moving=True)
+        found.stacks(rank, *busy.get(rank, [others] * rounds))
+        found.written(rank, [number * (wrote or {}).get(rank, 2 * MB) for number in range(rounds)])
+    return verdict_of(found.write(folder))
+
+
+@pytest.mark.parametrize(
+    "rounds", [ALONE, (*ALONE, ALL_REDUCE), (ALL_REDUCE, *ALONE)], ids=["always", "waits at last", "waits at first"]
+)
+@pytest.mark.parametrize("others", [ALL_REDUCE, GRADIENT_HOOK], ids=["all_reduce", "gradients"])
+def test_who_works_alone_at_five_moments_of_a_moving_job_is_a_suspect(
+    rounds: Sequence[Place], others: Place, tmp_path: Path
+) -> None:
+    verdict = _verdict({2: rounds}, tmp_path, others=others)
+    (suspect,) = verdict.suspects
+    assert (verdict.outcome, suspect.ranks, suspect.rules) == (Outcome.SLOWDOWN, (2,), ("FX176",))
+    assert suspect.confidence is Confidence.SUSPECT
+    assert any("each of 4 ranks wrote 2.0 MB or more" in each.statement for each in suspect.evidence)
+    assert any(not each.supports for each in suspect.evidence)
+
+
+@pytest.mark.parametrize(
+    ("busy", "others", "wrote"),
+    [
+        ({2: ALONE[:4]}, ALL_REDUCE, {}),
+        ({2: ALONE}, BROADCAST, {}),
+        ({2: ALONE}, RECV, {}),
+        ({2: ALONE}, BARRIER, {}),
+        ({2: ALONE}, ALL_REDUCE, {0: 0}),
+        ({2: ALONE}, ALL_REDUCE, {0: 4000}),
+        ({2: (*ALONE, FORWARD), 1: (*[ALL_REDUCE] * 5, FORWARD)}, ALL_REDUCE, {}),
+        ({2: (*ALONE, *[ALL_REDUCE] * 4)}, ALL_REDUCE, {}),
+    ],
+    ids=[
+        "four moments", "served by it", "sent to by it", "late to a barrier", "one writes nothing", "one notes that it waits",
+        "another works too", "half of the moments",
+    ],
+)  # fmt: skip
+def test_what_looks_alike_is_not_called_slow(
+    busy: Mapping[int, Sequence[Place]], others: Place, wrote: Mapping[int, int], tmp_path: Path
+) -> None:
+    verdict = _verdict(busy, tmp_path, others=others, wrote=wrote)
+    assert not [suspect for suspect in verdict.suspects if "FX176" in suspect.rules]
+
+
+def test_a_job_whose_ranks_all_write_moves(tmp_path: Path) -> None:
+    verdict = _verdict({0: [ALL_REDUCE] * 3}, tmp_path)
+    assert (verdict.outcome, verdict.suspects) == (Outcome.INCONCLUSIVE, ())
+    assert "each of 4 ranks wrote 2.0 MB or more from each sample to the next" in verdict.summary
