@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from io import BytesIO
 from typing import NamedTuple
 
@@ -95,5 +96,7 @@ def _labelled(artefact: Artefact, texts: list[str]) -> list[Artefact]:
 
 
 def _part(artefact: Artefact, content: bytes, begin: int, host: str | None) -> Artefact:
+    """A table as an artefact; a copy of the text holds copies of its tables, which the digest shows."""
     placed = replace(artefact, host=host) if host is not None and artefact.host is None else artefact
-    return replace(placed, stored_bytes=len(content), open=partial(BytesIO, content), sha256=None, lines_before=begin)
+    digest = sha256(content).hexdigest()
+    return replace(placed, stored_bytes=len(content), open=partial(BytesIO, content), sha256=digest, lines_before=begin)

@@ -71,6 +71,7 @@ def test_ports_of_several_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, f
         for host, table in tables.items()
     )
     (tmp_path / "ports.txt").write_text(text)
+    (tmp_path / "copy of ports.txt").write_text(text)
     assert "mlx5_3/1 of hx6" in verdict_of(tmp_path).would_change[0]
 
 
