@@ -214,7 +214,7 @@ def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool |
     issued = _excess(times, steps, number, "enqueued_ns")
     if issued is None:
         return None
-    is_late = _is_later(times, number, excess, call.rank, float(issued[1][call.at]))
+    is_late = _is_later(times, number, excess, call.rank, issued[1], call.at)
     # What a host did before the first call of a trace, and how late it came to it, is not known.
     return True if is_late else None if steps.begin[steps.row(number)] == 0 else False
 
@@ -222,16 +222,20 @@ def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool |
 def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bool:
     """Whether the host came late to the first call of the step already."""
     issued = _excess(times, times.ranks[rank], number, "enqueued_ns")
-    return issued is not None and _is_later(times, number, excess, rank, float(issued[1][0]))
+    return issued is not None and _is_later(times, number, excess, rank, issued[1], 0)
 
 
-def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: float) -> bool:
-    """Whether a host is later (ns) than others to their first call: all that run ahead wait for the end of a long step."""
-    if late < _WAITS * excess:
+def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: Floats, at: int) -> bool:
+    """Whether a host is late (ns by call) to a call by itself: all that run ahead come late to a step that follows a long one.
+
+    A host that holds others up waits for no device, and comes to the step before them.
+    """
+    if late[at] < _WAITS * excess:
         return False
     others = [steps for other, steps in times.ranks.items() if other != rank][:_MOST_OTHERS]
     alike = [float(found[1][0]) for steps in others if (found := _excess(times, steps, number, "enqueued_ns"))]
-    return late - max(float(np.median(alike)) if alike else 0.0, 0.0) >= _WAITS * excess
+    shared = min(float(np.median(alike)) if alike else 0.0, float(late[0]))
+    return bool(late[at] - max(shared, 0.0) >= _WAITS * excess)
 
 
 def _delay(

@@ -107,6 +107,19 @@ def test_hosts_that_come_late_from_a_long_step_are_late_alike(late: int) -> None
     assert (second.ranks, second.before_step, second.on_host) == ((LATE,), False, late > 0)
 
 
+def test_a_host_that_comes_to_the_step_before_others_and_then_pauses_is_late_by_itself() -> None:
+    """The others wait at the end of a long step for their devices, which wait for it."""
+    steps = (6, 7)
+
+    def course(rank: int, step: int, call: int) -> tuple[int, int]:
+        paused = 500 * sum((each, 3) <= (step, call) for each in steps)
+        ended = 500 * sum(each < step for each in steps)
+        return paused if rank == LATE else ended, 500 if step in steps and call == 3 and rank != LATE else 0
+
+    found = supply_of(case(course), None).get(Delays).found
+    assert [(each.ranks, each.on_host) for each in found] == [((LATE,), True)] * 2
+
+
 def test_a_device_that_is_late_to_the_first_call_is_not_taken_for_its_host() -> None:
     delay = first_delay(device_at(0, 500))
     assert (delay.ranks, delay.before_step, delay.on_host) == ((LATE,), False, False)
