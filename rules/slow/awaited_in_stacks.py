@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, WaitKind
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
@@ -15,7 +16,7 @@ from forensics.rules.reductions.stacks.rounds import (
     alone_at_work,
     meet_as_equals,
 )
-from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.vocabulary import CAUSE_OF_STAGE
 
@@ -30,18 +31,18 @@ def _evaluate(
     stacks: StacksByRank, speed: Speed, liveness: Liveness, text: EvidenceText, thresholds: Thresholds
 ) -> Iterator[Finding]:
     found = alone_at_work(stacks, thresholds["least_ranks"], thresholds["least_odds"])
-    if found is None or found.shared:
+    if found is None:
         return
-    is_slower = speed.pace is Pace.SLOWER
+    is_slower = speed.pace is Pace.SLOWER and not found.shared
     # Who is waited for at most of so many moments takes half of the time of all others.
     often = len(found.rounds) >= max(thresholds["least_rounds"], thresholds["least_part"] * found.sampled)
     is_last = often and liveness.shown and speed.pace is not Pace.STEADY and meet_as_equals(found, stacks)
     if is_slower or is_last:
-        yield _finding(found, stacks[found.rank], speed if is_slower else None, liveness, text)
+        yield _finding(found, stacks[found.rank], speed if speed.pace is Pace.SLOWER else None, liveness, text)
 
 
 def _finding(alone: AloneAtWork, found: Stacks, speed: Speed | None, liveness: Liveness, text: EvidenceText) -> Finding:
-    rank, newest = alone.rank, alone.samples(found)[-1]
+    rank, newest = alone.rank, _usual(alone.samples(found))
     others = ranks_text(tuple(sorted(alone.rounds[-1].inside)))
     often = counted(len(alone.rounds), "round")
     stated = f"in {often} of stacks {others} wait in communication and rank {rank} is at work elsewhere"
@@ -63,6 +64,12 @@ def _finding(alone: AloneAtWork, found: Stacks, speed: Speed | None, liveness: L
             f"compare CPU load, storage and nvidia-smi -q of the host of rank {rank} with those of a peer",
         ),
     )
+
+
+def _usual(samples: Sequence[Sample]) -> Sample:
+    """The newest one in the stage, and with the wait, that most have."""
+    kinds = Counter((sample.activity.stage, sample.activity.wait) for sample in samples)
+    return max(samples, key=lambda sample: (kinds[sample.activity.stage, sample.activity.wait], sample.number))
 
 
 def _of_speed(alone: AloneAtWork, speed: Speed | None, liveness: Liveness) -> Iterator[Evidence]:

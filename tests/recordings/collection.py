@@ -29,7 +29,7 @@ def iso_time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // SECOND, UTC).isoformat()
 
 
-def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil: bool = False) -> bytes:
+def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil: bool = False, active: bool = False) -> bytes:
     """`py-spy dump --json` of a process with one Python thread."""
     frames = [
         {
@@ -49,7 +49,7 @@ def py_spy(place: Place, pid: int, *, thread_name: str = "MainThread", owns_gil:
         "thread_id": 139906717312704,
         "thread_name": thread_name,
         "os_thread_id": pid,
-        "active": False,
+        "active": active,
         "owns_gil": owns_gil,
         "frames": frames,
         "process_info": None,
@@ -134,11 +134,11 @@ class Collection:
         """The worker server's answer number `number`."""
         self._member("fr.live", rank, number, f"ranks/{rank}/fr/{number}.json", as_json(job.dump(rank)), at_ns)
 
-    def stacks(self, rank: int, *places: Place, owns_gil: bool = False, main: Place = ()) -> None:
+    def stacks(self, rank: int, *places: Place, owns_gil: bool = False, main: Place = (), active: bool = False) -> None:
         """Samples of the rank's main thread, in order; with `main` that one is there, and a second thread at the places."""
         for number, place in enumerate(places):
             path = f"ranks/{rank}/stacks/{number}.json"
-            document = py_spy(place, pid_of(rank), owns_gil=owns_gil)
+            document = py_spy(place, pid_of(rank), owns_gil=owns_gil, active=active)
             self._member("stack.pyspy", rank, number, path, _with_main(document, main, pid_of(rank)) if main else document)
 
     def child(self, rank: int, place: Place, pid: int, number: int = 0) -> None:

@@ -80,15 +80,27 @@ def _is_one_sided(activity: Activity) -> bool:
 
 
 def rounds(stacks: Mapping[int, Stacks]) -> Sequence[Round]:
-    """Those in which every rank that has stacks was sampled, once each."""
-    inside, outside = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
-    for rank, found in stacks.items():
-        for sample in found.main:
-            waits = sample.activity.waits_for_others
-            (inside if waits else outside)[sample.number].add(rank)
-    numbers = sorted({*inside, *outside})
-    found_in = [Round(number, frozenset(inside[number]), frozenset(outside[number])) for number in numbers]
-    return [one for one in found_in if not one.inside & one.outside and one.inside | one.outside == stacks.keys()]
+    """Those in which every rank that has stacks was sampled, once each.
+
+    A thread below the autograd engine waits there or computes: where everybody else waits, one that is on a CPU computes.
+    """
+    found = defaultdict[int, dict[int, list[Sample]]](lambda: defaultdict(list))
+    for rank, each in stacks.items():
+        for sample in each.main:
+            found[sample.number][rank].append(sample)
+    whole = {number: seen for number, seen in sorted(found.items()) if seen.keys() == stacks.keys()}
+    return [_round(number, {rank: one for rank, (one,) in seen.items()}) for number, seen in whole.items() if _is_single(seen)]
+
+
+def _is_single(seen: Mapping[int, Sequence[Sample]]) -> bool:
+    return all(len(samples) == 1 for samples in seen.values())
+
+
+def _round(number: int, seen: Mapping[int, Sample]) -> Round:
+    at_work = {rank for rank, sample in seen.items() if not sample.activity.waits_for_others}
+    computes = {rank for rank, each in seen.items() if each.active and each.activity.below_autograd}
+    outside = frozenset(at_work or computes)
+    return Round(number, frozenset(seen) - outside, outside)
 
 
 def _meet_at_barrier(one: Round, stacks: Mapping[int, Stacks]) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from forensics.model import Confidence, Outcome, Verdict
+from forensics.model import Cause, Confidence, Outcome, StageName, Verdict
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
 from tests.recordings.places import (
@@ -17,6 +17,7 @@ from tests.recordings.places import (
     FORWARD,
     GRADIENT_HOOK,
     HOST_CODE,
+    LOADER_QUEUE,
     OTHER_CODE,
     RECV,
     Place,
@@ -28,15 +29,23 @@ ALONE = (FORWARD, OTHER_CODE, HOST_CODE, FORWARD, OTHER_CODE)
 
 
 def _verdict(
-    busy: Mapping[int, Sequence[Place]], folder: Path, *, others: Place = ALL_REDUCE, wrote: Mapping[int, int] | None = None
+    busy: Mapping[int, Sequence[Place]],
+    folder: Path,
+    *,
+    others: Place = ALL_REDUCE,
+    wrote: Mapping[int, int] | None = None,
+    active: Container[int] = (),
 ) -> Verdict:
-    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says."""
+    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says.
+
+    `active` are seen on a CPU by the sampler of stacks.
+    """
     found = Collection(4, START_NS)
     rounds = len(busy[min(busy)])
     for rank in range(4):
         found.rank(rank)
         found.samples(rank, count=rounds, moving=True)
-        found.stacks(rank, *busy.get(rank, [others] * rounds))
+        found.stacks(rank, *busy.get(rank, [others] * rounds), active=rank in active)
         found.written(rank, [number * (wrote or {}).get(rank, 2 * MB) for number in range(rounds)])
     return verdict_of(found.write(folder))
 
@@ -65,7 +74,7 @@ def test_who_works_alone_at_five_moments_of_a_moving_job_is_a_suspect(
         ({2: ALONE}, BARRIER, {}),
         ({2: ALONE}, ALL_REDUCE, {0: 0}),
         ({2: ALONE}, ALL_REDUCE, {0: 4000}),
-        ({2: (*ALONE, FORWARD), 1: (*[ALL_REDUCE] * 5, FORWARD)}, ALL_REDUCE, {}),
+        ({2: (*ALONE, FORWARD, FORWARD), 1: (*[ALL_REDUCE] * 5, FORWARD, FORWARD)}, ALL_REDUCE, {}),
         ({2: (*ALONE, *[ALL_REDUCE] * 4)}, ALL_REDUCE, {}),
     ],
     ids=[
@@ -78,6 +87,21 @@ def test_what_looks_alike_is_not_called_slow(
 ) -> None:
     verdict = _verdict(busy, tmp_path, others=others, wrote=wrote)
     assert not [suspect for suspect in verdict.suspects if "FX176" in suspect.rules]
+
+
+def test_who_computes_below_the_autograd_engine_while_others_wait_there_is_at_work(tmp_path: Path) -> None:
+    (suspect,) = _verdict({1: [GRADIENT_HOOK] * 6}, tmp_path, others=GRADIENT_HOOK, active={1}).suspects
+    assert (suspect.ranks, suspect.rules, suspect.stage.name) == ((1,), ("FX176",), StageName.BACKWARD)
+
+
+@pytest.mark.parametrize("active", [{0, 1, 2, 3}, {1, 2}, ()], ids=["all", "two", "nobody"])
+def test_who_computes_there_with_others_is_not(active: Container[int], tmp_path: Path) -> None:
+    assert not _verdict({1: [GRADIENT_HOOK] * 6}, tmp_path, others=GRADIENT_HOOK, active=active).suspects
+
+
+def test_the_stage_is_that_of_most_moments(tmp_path: Path) -> None:
+    (suspect,) = _verdict({1: (*[LOADER_QUEUE] * 5, FORWARD)}, tmp_path).suspects
+    assert (suspect.stage.name, suspect.cause) == (StageName.DATA, Cause.DATALOADER_STALL)
 
 
 def test_a_job_whose_ranks_all_write_moves(tmp_path: Path) -> None:
