@@ -27,6 +27,7 @@ from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
+from forensics.rules.reductions.network.line_sharing import SHARED, shares_its_line
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slow_rails import on_one_rail, places_of_nics
@@ -80,9 +81,9 @@ def _evaluate(
         slowdown = _slowdown(known, found[0])
         if slowdown - 1 < _ECHO * (worst - 1):
             continue
-        yield hardware.refined(
-            _finding(roster, slowness, blame, found, thresholds["likely_slowdown"]), (Cause.NETWORK_SLOW,), slowdown
-        )
+        finding = _finding(roster, slowness, blame, found, thresholds["likely_slowdown"])
+        finding = replace(finding, by_design=SHARED if shares_its_line(blame, slowness, sound) else None)
+        yield hardware.refined(finding, (Cause.NETWORK_SLOW,), slowdown)
         if victims := {rank for channel in found for rank in _members(groups, channel)} - set(blame.ranks):
             yield blocked_ranks(victims)
 
