@@ -41,7 +41,7 @@ def beyond_chance(causes: Flags, affected: Flags, chosen: Flags) -> Flags:
 def _at_least(rows: int, chance: float) -> Floats:
     """Probability that one rank causes 0, 1, ... or more of the rows, where it causes each with this chance (binomial)."""
     odds = [math.log(min(max(part, _LEAST_PART), 1.0)) for part in (chance, 1 - chance)]
-    ways = [math.lgamma(rows + 1) - math.lgamma(count + 1) - math.lgamma(rows - count + 1) for count in range(rows + 1)]
-    each = np.exp([way + count * odds[0] + (rows - count) * odds[1] for count, way in enumerate(ways)])
+    choices = [math.lgamma(rows + 1) - math.lgamma(count + 1) - math.lgamma(rows - count + 1) for count in range(rows + 1)]
+    each = np.exp([log + count * odds[0] + (rows - count) * odds[1] for count, log in enumerate(choices)])
     above: Floats = each[::-1].cumsum()[::-1]
     return above
