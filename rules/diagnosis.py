@@ -37,7 +37,7 @@ from forensics.rules.frontier_pointers import frontier_pointers
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
-from forensics.rules.pointers import pointers, unproven
+from forensics.rules.pointers import of_speed, pointers, unproven
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -157,11 +157,12 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
 def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, pace: Speed) -> tuple[str, ...]:
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
 
-    A job that moves has only a rank that the others wait for again and again, which is no fault at a steady speed.
+    A job that moves has only what may make it slow, such as a rank that the others wait for again and again; none of it is a
+    fault at a steady speed.
     """
     if supply.get(Liveness).shown:
-        of_speed = (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers))
-        return () if pace.pace is Pace.STEADY else of_speed
+        found = (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers), *supply.call(of_speed))
+        return () if pace.pace is Pace.STEADY else found
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

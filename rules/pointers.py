@@ -93,12 +93,16 @@ def pointers(
         *differing_calls(mismatches),
         *refused_message(connection),
         *mismatch_near(connection),
-        *_works_longer(connection),
         *_idle(connection),
-        *(held := tuple(_throttled(connection))),
-        *(() if held else _clocked_down(connection)),
+        *of_speed(connection),
     )
     return tuple(islice(found, _MOST))
+
+
+def of_speed(connection: DuckDBPyConnection) -> tuple[str, ...]:
+    """Of these, what makes a job slow that moves: a rank that works longer, a GPU whose clocks are down."""
+    held = tuple(_throttled(connection))
+    return (*_works_longer(connection), *held, *(() if held else _clocked_down(connection)))
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:

@@ -28,6 +28,17 @@ MB = 1_000_000
 ALONE = (FORWARD, OTHER_CODE, HOST_CODE, FORWARD, OTHER_CODE)
 
 
+def _smi(*throttled: int) -> bytes:
+    """What nvidia-smi prints of four GPUs, by those whose clocks are held down for their heat."""
+    blocks = "".join(
+        f'<gpu id="00000000:{gpu}B:00.0"><uuid>GPU-{gpu}abc</uuid><product_name>H100</product_name><clocks_event_reasons>'
+        f"<clocks_event_reason_hw_thermal_slowdown>{'Active' if gpu in throttled else 'Not Active'}"
+        "</clocks_event_reason_hw_thermal_slowdown></clocks_event_reasons></gpu>"
+        for gpu in range(4)
+    )
+    return f'<?xml version="1.0" ?><nvidia_smi_log>{blocks}</nvidia_smi_log>'.encode()
+
+
 def _verdict(
     busy: Mapping[int, Sequence[Place]],
     folder: Path,
@@ -35,6 +46,7 @@ def _verdict(
     others: Place = ALL_REDUCE,
     wrote: Mapping[int, int] | None = None,
     active: Container[int] = (),
+    smi: bytes | None = None,
 ) -> Verdict:
     """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says.
 
@@ -47,6 +59,8 @@ def _verdict(
         found.samples(rank, count=rounds, moving=True)
         found.stacks(rank, *busy.get(rank, [others] * rounds), active=rank in active)
         found.written(rank, [number * (wrote or {}).get(rank, 2 * MB) for number in range(rounds)])
+    if smi:
+        found.service("gpu.smi", 0, "gpu/nvidia-smi.xml", smi, found.at_ns)
     return verdict_of(found.write(folder))
 
 
@@ -108,3 +122,11 @@ def test_a_job_whose_ranks_all_write_moves(tmp_path: Path) -> None:
     verdict = _verdict({0: [ALL_REDUCE] * 3}, tmp_path)
     assert (verdict.outcome, verdict.suspects) == (Outcome.INCONCLUSIVE, ())
     assert "each of 4 ranks wrote 2.0 MB or more from each sample to the next" in verdict.summary
+
+
+@pytest.mark.parametrize(("throttled", "leads"), [((2,), 1), ((), 0), ((1, 2), 0)], ids=["one", "none", "two"])
+def test_a_gpu_whose_clocks_are_held_down_is_where_to_begin_in_a_job_that_moves(
+    throttled: tuple[int, ...], leads: int, tmp_path: Path
+) -> None:
+    verdict = _verdict({0: [ALL_REDUCE] * 3}, tmp_path, smi=_smi(*throttled))
+    assert ["clocks are held down" in lead for lead in verdict.leads] == [True] * leads
