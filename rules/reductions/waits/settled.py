@@ -97,9 +97,13 @@ def ends_in_queued_messages(graph: WaitGraph, seen: Collection[int]) -> bool:
 
 
 def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:
-    """Ranks that the others wait for, each by itself."""
-    roots = (root for root in graph.roots if root.kind is RootKind.FREE or device_stall(groups, root))
-    return {rank for root in roots for rank in root.ranks}
+    """Ranks that the others wait for, each by itself.
+
+    One whose dump is cut may be inside what they wait in, where another one is known not to be.
+    """
+    roots = [root for root in graph.roots if root.kind is RootKind.FREE or device_stall(groups, root)]
+    known = [root for root in roots if not all(wait.missing and {*wait.missing} <= {*wait.unheard} for wait in root.waits)]
+    return {rank for root in known or roots for rank in root.ranks}
 
 
 def _at_rest(groups: Communicators, behind: set[int]) -> bool:
