@@ -39,9 +39,9 @@ def gpus(*links: tuple[int, int], load: int = 100) -> str:
     return LINKS.format("utilization.gpu [%]") + "".join(rows)
 
 
-def listens(host: str, rank: int, interface: str, address: str) -> str:
+def listens(host: str, rank: int, interface: str, address: str, ranks: int = 3) -> str:
     front = f"{host}:70{rank}:70{rank} [0] NCCL INFO"
-    init = f"ncclCommInitRank comm 0x5{rank} rank {rank} nranks 3 cudaDev 0 nvmlDev 0 busId 1000 commId 0x7 - Init START"
+    init = f"ncclCommInitRank comm 0x5{rank} rank {rank} nranks {ranks} cudaDev 0 nvmlDev 0 busId 1000 commId 0x7 - Init START"
     return f"{front} Bootstrap : Using {interface}:{address}<0>\n{front} {init}\n"
 
 
@@ -78,7 +78,10 @@ def test_counters_of_perfquery() -> None:
         ({"a.log": STEPS + REPLICA.format("worker 2", 1)}, "the log of pod worker-2"),
         ({"events.txt": EVENTS, "describe.txt": ENDED}, "the log of pod j-worker-3, which was evicted"),
         ({"gpus.csv": gpus((5, 16), (5, 16), (1, 4), (5, 16)), "a.log": STEPS}, "the PCIe slot of GPU-2"),
-        ({"n0.log": INSIDE["n0.log"], "n1.log": listens("n1", 1, "docker0", "172.17.0.1")}, "interfaces of n1"),
+        (
+            {"n0.log": listens("n0", 0, "bond0", "10.4.0.0", 2), "n1.log": listens("n1", 1, "docker0", "172.17.0.1", 2)},
+            "NCCL_SOCKET_IFNAME and the interfaces of n1",
+        ),
         (INSIDE | {"n2.log": listens("n2", 2, "docker0", "172.17.0.1")}, "NCCL_SOCKET_IFNAME and the interfaces of n2"),
     ],
 )
