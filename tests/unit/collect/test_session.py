@@ -205,7 +205,7 @@ def test_the_host_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_deadline_ends_the_collection_with_a_bundle(tmp_path: Path, job: Job) -> None:
     slow = replace(QUICK, interval_s=60.0)
-    summary, found = gather(tmp_path, job, deadline_s=1.0, settings=slow)
+    summary, found = gather(tmp_path, job, deadline_s=4.0, settings=slow)
     assert summary.cut_short
     assert json.loads(found["bundle.json"])["interrupted"] is True
     assert "ranks/0/proc/0.json" in found
