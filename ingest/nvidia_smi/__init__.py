@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
@@ -122,8 +122,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if is_link_status(text):
         yield from _links(artefact)
         return
-    if is_document(head) or is_diagnostics(text):
-        yield from _failed(artefact, is_document(head))
+    if is_document(head):
+        yield from _failed_in_document(artefact)
+        return
+    if is_diagnostics(text):
+        yield from _failed(artefact, failed_tests(Lines(artefact)))
         return
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
@@ -146,14 +149,18 @@ def _links(artefact: Artefact) -> Iterator[Batch]:
         yield _counters(artefact, f"GPU-{number}", {"nvlinks_up": up, "nvlinks": known})
 
 
-def _failed(artefact: Artefact, is_whole: bool) -> Iterator[Batch | Problem]:
-    """What DCGM's tests found; one that passed proves little. A document has one place, its beginning."""
-    document = parse_json(artefact.begin(MOST_BYTES)) if is_whole else {}
+def _failed_in_document(artefact: Artefact) -> Iterator[Batch | Problem]:
+    """The tests of a document, which has one place, its beginning."""
+    document = parse_json(artefact.begin(MOST_BYTES))
     if isinstance(document, Problem):
         yield document
-        return
-    in_document = ((1, number, test) for number, test in failed_in_document(document)) if is_whole else ()
-    for line, number, test in (*in_document, *(() if is_whole else failed_tests(Lines(artefact)))):
+    else:
+        yield from _failed(artefact, ((1, number, test) for number, test in failed_in_document(document)))
+
+
+def _failed(artefact: Artefact, tests: Iterable[tuple[int, int, str]]) -> Iterator[Batch]:
+    """What DCGM's tests found, by line, GPU and name; one that passed proves little."""
+    for line, number, test in tests:
         said = {"locator": line, "device": f"GPU-{number}", "kind": "test_failed", "text": f"DCGM's test {test} failed"}
         yield Batch("device_events", {**{name: [value] for name, value in said.items()}, "time_ns": [artefact.captured_ns]})
 
