@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from forensics.rules.reductions.stacks.call_paths import Frame
+from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.rounds import LEAST_ROUNDS, alone_at_work
-from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, library_modules
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, job_frames
 
 # Of the samples: a frame that so many have in common says where it is; what differs below it is a part of the same work.
 _MOST = 2 / 3
@@ -30,11 +30,9 @@ def round_pointers(stacks: StacksByRank) -> Iterator[str]:
 
 def _where(samples: Sequence[Sample]) -> str:
     """The innermost frame of the job's own code that most samples share, and how many do."""
-    libraries = library_modules(samples)
-    shared: Counter[tuple[Frame, ...]] = Counter()
-    for sample in samples:
-        own = [frame for frame in sample.activity.path if frame.origin == "app" and frame.module not in libraries]
-        shared.update(tuple(own[-depth:]) for depth in range(1, len(own) + 1))
+    shared: Counter[CallPath] = Counter()
+    for own in job_frames(samples):
+        shared.update(own[-depth:] for depth in range(1, len(own) + 1))
     common = [path for path, count in shared.items() if count > _MOST * len(samples)]
     path = max(common, key=len, default=())
     place = " > ".join(map(str, reversed(path[:2])))

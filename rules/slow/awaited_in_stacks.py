@@ -12,6 +12,7 @@ from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.stacks.rounds import (
     LEAST_ODDS,
     LEAST_RANKS,
+    LEAST_ROUNDS,
     AloneAtWork,
     alone_at_work,
     meet_as_equals,
@@ -95,7 +96,7 @@ RULE = Rule(
         Threshold("least_odds", LEAST_ODDS, "ranks to the power of rounds but one: against one rank being it by chance"),
         Threshold(
             "least_rounds",
-            5,
+            LEAST_ROUNDS,
             "where nothing shows that the job became slower: by chance in one of 32 where it is half of the time",
         ),
         Threshold("least_part", 0.8, "of all rounds, there"),

@@ -43,7 +43,7 @@ class AloneAtWork:
     shared: int
 
     def samples(self, found: Stacks) -> list[Sample]:
-        """Those of its main thread in these rounds, in their order."""
+        """Those of the main thread of a rank, or of a peer, in these rounds, in their order."""
         numbers = {each.number for each in self.rounds}
         return [sample for sample in found.main if sample.number in numbers]
 
@@ -67,8 +67,7 @@ def alone_at_work(
 
 def meet_as_equals(found: AloneAtWork, stacks: Mapping[int, Stacks]) -> bool:
     """Whether the others wait in calls in which all do the same: who sends to them, or serves them, works while they wait."""
-    numbers = {each.number for each in found.rounds}
-    others = (sample for rank, each in stacks.items() if rank != found.rank for sample in each.main if sample.number in numbers)
+    others = (sample for rank, each in stacks.items() if rank != found.rank for sample in found.samples(each))
     return not any(_is_one_sided(sample.activity) for sample in others)
 
 

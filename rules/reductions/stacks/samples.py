@@ -14,7 +14,7 @@ from forensics.frame_form import PlainFrame
 from forensics.model import WaitKind
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.stacks.activity import Activity, activity
-from forensics.rules.reductions.stacks.call_paths import call_paths
+from forensics.rules.reductions.stacks.call_paths import CallPath, call_paths
 from forensics.rules.reductions.stacks.working_thread import working_thread
 
 
@@ -186,13 +186,17 @@ def _differ(samples: Sequence[Sample]) -> bool:
 
 
 def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:
-    """Where the job's own code is in each sample: what libraries do below it changes from moment to moment.
+    """Where the job's own code is in each sample: what libraries do below it changes from moment to moment."""
+    return [tuple(entry.plain for entry in own) for own in job_frames(samples)]
+
+
+def job_frames(samples: Sequence[Sample]) -> list[CallPath]:
+    """The frames of the job's own code in each sample, innermost first.
 
     A sampler that shortens paths hides what is a library's; another sample may tell.
     """
     libraries = library_modules(samples)
-    own = [[e for e in sample.activity.path if e.origin == "app" and e.module not in libraries] for sample in samples]
-    return [tuple(entry.plain for entry in entries) for entries in own]
+    return [tuple(e for e in sample.activity.path if e.origin == "app" and e.module not in libraries) for sample in samples]
 
 
 def library_modules(samples: Iterable[Sample]) -> frozenset[str]:
