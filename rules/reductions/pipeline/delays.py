@@ -96,15 +96,19 @@ def _between(steps: Steps, first: int, last: int) -> Floats:
 
 def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[str]) -> Iterator[Delay]:
     """`in_step` are communicators of ranks that work on the same data in step."""
-    inside = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "duration_ns"))}
+    inside = _excesses(times, number, "duration_ns")
     if 2 * len(inside) >= len(times.ranks):
         roots = tuple(_by_waits(times, number, excess, inside, in_step))
         late = {rank for delay in roots for rank in delay.ranks}
         before = _of_step_before(times, number, excess, inside, in_step) if all(each.before_step for each in roots) else ()
         yield from [delay for delay in before if late.issubset(delay.ranks)] or roots
     elif excess >= _SEEN_NS:
-        ends = {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, "end_ns"))}
-        yield from _by_ends(times, number, excess, ends)
+        yield from _by_ends(times, number, excess, _excesses(times, number, "end_ns"))
+
+
+def _excesses(times: StepTimes, number: int, column: str) -> dict[int, tuple[Ints, Floats]]:
+    """The excess of each rank for which it is known."""
+    return {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, column))}
 
 
 def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[Ints, Floats] | None:
@@ -171,7 +175,7 @@ def _of_step_before(
     """Transfers that the step before ended with, while its hosts went on: their members come late to this one, and wait in it
     for nobody.
     """
-    before = {r: found for r, steps in times.ranks.items() if (found := _excess(times, steps, number - 1, "duration_ns"))}
+    before = _excesses(times, number - 1, "duration_ns")
     waiting = {rank for rank, (_, more) in inside.items() if np.maximum(more, 0.0).sum() >= _WAITS * excess}
     for delay in _by_waits(times, number - 1, excess, before, in_step) if waiting else ():
         if delay.is_transfer and waiting.isdisjoint(delay.ranks):

@@ -101,10 +101,7 @@ def _factors(step: SlowStep) -> Mapping[int, float]:
 
 def _without(step: SlowStep, ranks: set[int]) -> float:
     """How long the step would have been, had the passes of these ranks taken as long as usual."""
-    chosen = np.zeros(step.graph.size, np.bool_)
-    for rank in ranks:
-        chosen |= step.of_rank(rank)
-    return makespan_without(step.graph, step.durations, step.expected, chosen, step.lags)
+    return makespan_without(step.graph, step.durations, step.expected, step.of_ranks(ranks), step.lags)
 
 
 def _slow_host(host: str, ranks: Sequence[int], steps: Sequence[SlowStep], factor: float) -> SlowHost:

@@ -61,7 +61,14 @@ class SlowStep:
 
     def of_rank(self, rank: int) -> Flags:
         """Which nodes a rank works on."""
-        return np.concatenate([_worked_on(part, rank) for part in self.parts])
+        return self.of_ranks((rank,))
+
+    def of_ranks(self, ranks: Iterable[int]) -> Flags:
+        """Which nodes any of these ranks works on."""
+        chosen = np.zeros(self.graph.size, np.bool_)
+        for rank in ranks:
+            chosen |= np.concatenate([_worked_on(part, rank) for part in self.parts])
+        return chosen
 
     def find(self, rank: int, place: CallPlace) -> int | None:
         """The node of a place of a rank; None where its pass is not known, or not of these pipelines."""
@@ -80,12 +87,9 @@ class SlowStep:
 
     def recoverable(self, ranks: Iterable[int]) -> float:
         """By how many ns the step would be shorter had the late passes of these ranks taken as long as expected."""
-        chosen = np.zeros(self.graph.size, np.bool_)
-        for rank in ranks:
-            chosen |= self.of_rank(rank)
         late = np.zeros(self.graph.size, np.bool_)
         late[self.judged.late] = True
-        without = makespan_without(self.graph, self.durations, self.expected, chosen & late, self.lags)
+        without = makespan_without(self.graph, self.durations, self.expected, self.of_ranks(ranks) & late, self.lags)
         return min(self.judged.times.makespan - without, self.judged.recoverable)
 
 
