@@ -9,7 +9,7 @@ with as many ranks on each are alike: inside a host other links are in use.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -169,21 +169,23 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
         return CallPaces()
     connection.execute(_CALLS)
     kinds = ("send", "recv")
+    members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     found = [
-        *_held_against_alike(rows_of(connection, "operations", _MESSAGES, kinds=kinds), connection, roster),
-        *_held_against_alike(rows_of(connection, "operations", _NEWER), connection, roster),
+        *_held_against_alike(rows_of(connection, "operations", _MESSAGES, kinds=kinds), members, roster),
+        *_held_against_alike(rows_of(connection, "operations", _NEWER), members, roster),
     ]
     stated = {(each.communicator, each.kind, each.bytes) for each in found}
-    until_cut = [*_held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), connection, roster)]
+    until_cut = [*_held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), members, roster)]
     connection.execute("DROP TABLE temp.main.paced_calls")
     left = [each for each in until_cut if each.later_ns and (each.communicator, each.kind, each.bytes) not in stated]
     still = (replace(each, took_ns=min(each.took_ns, each.later_ns)) for each in left)
     return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
 
 
-def _held_against_alike(rows: Iterable[tuple[Any, ...]], connection: DuckDBPyConnection, roster: Roster) -> Iterator[CallPace]:
+def _held_against_alike(
+    rows: Iterable[tuple[Any, ...]], members: Mapping[str, Sequence[int]], roster: Roster
+) -> Iterator[CallPace]:
     alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
-    members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     for communicator, kind, sizes, ranks, took, calls, span, size, source, later in rows:
         places = _spread(ranks, roster)
         if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
