@@ -161,8 +161,9 @@ def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judge
     fault at a steady speed.
     """
     if supply.get(Liveness).shown:
-        found = (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers), *supply.call(of_speed))
-        return () if pace.pace is Pace.STEADY else found
+        if pace.pace is Pace.STEADY:
+            return ()
+        return (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers), *supply.call(of_speed))
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

@@ -212,13 +212,21 @@ def _named(
     """
     causes = causes_of(excess, columns, affected, lost, gates)
     chosen = recurring(causes, affected, gates)
-    for is_named in (chosen, beyond_chance(causes, affected, chosen)):
-        own = _lost(found, work, excess * is_named, columns)[0]
-        share = float(own[affected].sum()) / time_ns
-        if is_named.any() and share >= (gates.share_from_start if is_named is chosen else gates.rank_share):
-            ranks = tuple(rank for rank, is_one in zip(found.ranks, is_named.tolist(), strict=True) if is_one)
-            return ranks, own, share
-    return None
+    if not chosen.any():
+        return None
+    own, share = _won(found, work, excess * chosen, columns, affected, time_ns)
+    least = gates.share_from_start
+    if share < least:
+        chosen, least = beyond_chance(causes, affected, chosen), gates.rank_share
+        own, share = _won(found, work, excess * chosen, columns, affected, time_ns)
+    ranks = tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one)
+    return (ranks, own, share) if ranks and share >= least else None
+
+
+def _won(found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, time_ns: float) -> tuple[Floats, float]:
+    """What each row would win without an excess, and the part of the time that the affected ones do."""
+    own = _lost(found, work, excess, columns)[0]
+    return own, float(own[affected].sum()) / time_ns
 
 
 def _pattern(affected: Flags, gates: Gates) -> str:

@@ -8,21 +8,17 @@ from typing import NewType
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.frontier.waits import TIMED_CALLS
 from forensics.rules.reductions.interface import reduction
 
 InCalls = NewType("InCalls", Mapping[int, float])
 """Share of the recorded steps (0 to 1) by rank; calls that run side by side count once."""
 
-_SHARES = """
+_SHARES = f"""
 WITH lasting AS (
     SELECT rank, min(begin_ns) AS begin_ns, max(end_ns) AS end_ns FROM steps
     WHERE begin_ns IS NOT NULL AND end_ns IS NOT NULL GROUP BY rank
-), calls AS (
-    SELECT rank, least(device_start_ns, device_end_ns - duration_ns) AS begun, duration_ns AS lasted FROM operations
-    WHERE device_start_ns IS NOT NULL AND duration_ns IS NOT NULL AND NOT coalesce(is_p2p, false)
-    UNION ALL
-    SELECT rank, begin_ns, end_ns - begin_ns FROM spans WHERE category = 'collective' AND end_ns IS NOT NULL
-), within AS (
+), calls AS ({TIMED_CALLS}), within AS (
     SELECT c.rank, greatest(c.begun, l.begin_ns) AS begun, least(c.begun + c.lasted, l.end_ns) AS ended,
         l.end_ns - l.begin_ns AS length
     FROM calls c JOIN lasting l USING (rank) WHERE c.begun < l.end_ns AND c.begun + c.lasted > l.begin_ns

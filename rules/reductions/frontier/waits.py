@@ -22,11 +22,7 @@ from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 
 # A recorder finds begin and end of a call at one moment, up to 100 ms after its end: it began its duration before that.
-# Calls of one group are matched by their number, else by their place among its calls of the same kind in one step.
-_CALLS = """
-WITH marks AS (
-    SELECT rank, step, begin_ns FROM steps WHERE begin_ns IS NOT NULL
-), calls AS (
+TIMED_CALLS = """
     SELECT o.rank, coalesce(o.pg_name, '') AS pg, o.kind, least(o.device_start_ns, o.device_end_ns - o.duration_ns) AS begun,
         o.duration_ns AS lasted,
         coalesce(o.enqueued_ns, o.entered_ns, o.device_start_ns) AS called, o.sequence, o.enqueued_ns IS NOT NULL AS of_host
@@ -35,7 +31,13 @@ WITH marks AS (
     UNION ALL
     SELECT rank, '', name, begin_ns, end_ns - begin_ns, begin_ns, NULL, false FROM spans
     WHERE category = 'collective' AND rank IS NOT NULL AND end_ns IS NOT NULL
-), placed AS (
+"""
+"""Collectives of all sources that time them: rank, group, kind, when each was begun, called, and how long it lasted (ns)."""
+# Calls of one group are matched by their number, else by their place among its calls of the same kind in one step.
+_CALLS = f"""
+WITH marks AS (
+    SELECT rank, step, begin_ns FROM steps WHERE begin_ns IS NOT NULL
+), calls AS ({TIMED_CALLS}), placed AS (
     SELECT c.*, m.step FROM calls c ASOF JOIN marks m ON c.rank = m.rank AND c.called >= m.begin_ns
 ), numbered AS (
     SELECT *, row_number() OVER (PARTITION BY rank, step, pg, kind, sequence ORDER BY called, begun) AS place,
