@@ -13,6 +13,7 @@ STORED = Path(__file__).parents[2] / "docs/accuracy-sittings.json"
 EVIDENCE = {
     "real": "real jobs of programs that are not in the repository (torch; gloo on CPUs, in one set NCCL on a GPU)",
     "made": "evidence by other generators than the simulator, and traces of the simulator",
+    "simulated": "bundles of the simulator, suites of `forensics evaluate` on a seed that was not seen before",
     "written": "logs, tables, stacks and folders, each written anew after a public report",
 }
 """What a set is made of, by the key that the file has."""
