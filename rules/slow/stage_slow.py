@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 
-import numpy as np
-
 from forensics.model import (
     Anomaly,
     Belief,
@@ -24,7 +22,6 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
-from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
@@ -32,10 +29,12 @@ from forensics.rules.reductions.frontier.long_stages import is_late_before, is_l
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
+from forensics.rules.reductions.frontier.unseen_delays import LIKELY_STEPS, SEEN_MEETINGS, unseen_delay
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge, longest
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
+from forensics.rules.reductions.hardware.drawn_power import DrawnPower, named_by_power
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
 from forensics.rules.reductions.pipeline.host_work import HostWork, StageTimes
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
@@ -49,9 +48,6 @@ _COMPUTES = frozenset({"forward", "backward", "optimizer"})
 _PASSES = frozenset({"forward", "backward"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
 _COMPARED = {"peers": "than on its peers", "history": "than before", "usual": "than in its usual step"}
-_SEEN_MEETINGS = ("aligned", "collectives", "arrivals")
-# Fewer steps may recur by chance; the rank is then a lead.
-_LIKELY_STEPS = 10
 _ENOUGH_STEPS = 5
 _AS_LONG = (
     "by the times inside their calls these ranks work as long as those with the same work: their hosts wait in that stage"
@@ -70,6 +66,7 @@ def _evaluate(
     own: OwnWork,
     devices: DeviceWork,
     hosts: HostWork,
+    power: DrawnPower,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     for item in (*devices.found, *hosts.found):
@@ -92,11 +89,21 @@ def _evaluate(
             usual = usual or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
             stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
-            finding = hardware.refined(_finding(groups, judged, stated, gates.least_accounted), (Cause.COMPUTE_SLOW,))
+            finding = _finding(groups, judged, stated, gates.least_accounted)
+            if _is_of_equals(judged, stated, messengers):
+                finding = named_by_power(finding, power)
+            finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
             small = always_late(stated.share, stated.onset is not None, gates.share_from_start)
-            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, stated.ranks)))
-            if stated.ranks:
-                yield blocked_ranks(set(judged.matrix.ranks) - set(stated.ranks))
+            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, finding.ranks)))
+            if finding.ranks:
+                yield blocked_ranks(set(judged.matrix.ranks) - set(finding.ranks))
+
+
+def _is_of_equals(judged: WindowVerdict, culprit: Culprit, messengers: Messengers) -> bool:
+    """Whether all ranks, which have the same work, are longer since a step where they wait for each other and their devices."""
+    is_pass = culprit.stage in _PASSES and culprit.stage == judged.attribution.sync
+    lasts = culprit.baseline == "history" and culprit.pattern == "throughout"
+    return is_pass and lasts and not culprit.ranks and not culprit.changing and messengers.isdisjoint(judged.matrix.ranks)
 
 
 def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
@@ -171,8 +178,8 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:
     is_sure = (
         not culprit.tied
-        and judged.attribution.method in _SEEN_MEETINGS
-        and culprit.affected >= _LIKELY_STEPS
+        and judged.attribution.method in SEEN_MEETINGS
+        and culprit.affected >= LIKELY_STEPS
         and not judged.matrix.missing
     )
     return Confidence.LIKELY if culprit.ranks and is_sure else Confidence.SUSPECT
@@ -261,29 +268,10 @@ def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:
     if not windows or any(window.waits is not None and not window.waits.of_all for window in windows):
         return Undecided("how long some ranks waited for others is not recorded")
     judged = [judge(window, gates) for window in windows]
-    if limits := [limit for each in judged if (limit := _limit(each, gates)) is not None]:
+    if limits := [limit for each in judged if (limit := unseen_delay(each, gates)) is not None]:
         return Undecided(limits[0])
     steps = sum(judge(window, gates).attribution.steps for window in longest(windows))
     return f"in {steps} steps no stage cost the group a material part of its time beyond peers and history"
-
-
-def _limit(judged: WindowVerdict, gates: Gates) -> str | None:
-    """Why a lasting delay of one rank or stage might not have shown in a window; None when it would have, and did not."""
-    found, cut = judged.attribution, judged.cut
-    if cut is None:
-        return found.reason
-    if is_limited(judged, gates) or judged.matrix.missing or found.method not in _SEEN_MEETINGS:
-        return "ranks play different parts, are missing, or are not seen to meet"
-    if found.steps < _LIKELY_STEPS:
-        return f"{found.steps} steps were compared, {_LIKELY_STEPS} would be enough"
-    # Where all are as long as the one that works longest, one that always does is not seen.
-    met = [segment.stop - 1 for segment in cut.segments][: None if cut.waits == LEAST_OF_ALL else -1]
-    if float(cut.work[:, met].mean(axis=0).max(initial=0.0)) >= gates.rank_share * found.step_ns:
-        return f"what a rank works in {found.sync} cannot be distinguished from what the others wait there"
-    over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
-    if float(over.max(initial=0.0)) >= gates.rank_share * found.step_ns:
-        return f"one rank takes {over.max() / 1e6:.1f} ms a step longer than its peers in a stage"
-    return None
 
 
 RULE = Rule(

@@ -85,6 +85,7 @@ class Machines:
     ports: Mapping[int, tuple[Port, ...]] = field(default_factory=dict)
     all_ports: tuple[Port, ...] = ()
     own: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    all_gpus: tuple[Gpu, ...] = ()
 
 
 def machines(connection: DuckDBPyConnection) -> Machines:
@@ -94,7 +95,7 @@ def machines(connection: DuckDBPyConnection) -> Machines:
     if not (gpus or ports):
         return Machines()
     return Machines(
-        gpu_of_rank(gpus, processes), _ports_of_ranks(connection, ports, processes), ports, _own(connection, processes)
+        gpu_of_rank(gpus, processes), _ports_of_ranks(connection, ports, processes), ports, _own(connection, processes), gpus
     )
 
 
