@@ -20,7 +20,7 @@ def round_pointers(stacks: StacksByRank) -> Iterator[str]:
     """The rank, in how many rounds, and where it is in most of them."""
     if found := alone_at_work(stacks):
         where = _where(found.samples(stacks[found.rank]))
-        more = "" if found.sampled >= LEAST_ROUNDS else "; `forensics collect --samples 8` may decide"
+        more = "" if found.sampled >= LEAST_ROUNDS else "; `forensics collect --samples 6` may decide"
         often = f"in {len(found.rounds)} of {found.sampled} rounds of stacks it alone is at work{where}"
         others = f"{len(stacks) - 1} other ranks wait in communication"
         yield (

@@ -21,8 +21,8 @@ class Settings:
     `nccl_ras` is None to ask NCCL's RAS service where its version is known to stand that, else whether to ask it.
     """
 
-    interval_s: float = 2.0
-    samples: int = 3
+    interval_s: float = 1.0
+    samples: int = 6
     recorder_gap_s: float = 5.0
     children: int = 64
     threads: int = 2048

@@ -55,8 +55,8 @@ _LIMITS = """\
 - **A pipeline that meets at nothing**, in rings that do not reach back to its first step and hold no moment at which nothing is
   under way: the rank is known, its pass is not.
 - **Jobs without a recorder**: a rank at work while others wait is named after five minutes that its logs are silent, long work
-  that a sound job does once included; of slow ones the rank that alone works at five or more of the moments sampled (three are
-  taken unless `--samples` asks for more), else nobody.
+  that a sound job does once included; of slow ones the rank that alone works at five or more of the moments sampled (six are
+  taken), else nobody.
 - **A slow rank whose own lateness is not seen** (PCIe): the rank that waited for it, and so came late to another group, may be
   named beside it.
 - **A proxy that holds up messages now and then** is a `suspect` by recorders; a flapping link leaves the same.

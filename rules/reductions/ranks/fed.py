@@ -53,3 +53,11 @@ def least_growth(counts: Sequence[int | None]) -> int | None:
     """By how much a counter grew at least from one sample to the next; None with less than two samples, or one without it."""
     known = [count for count in counts if count is not None]
     return min(later - earlier for earlier, later in pairwise(known)) if 1 < len(known) == len(counts) else None
+
+
+def mean_growth(counts: Sequence[int | None]) -> int | None:
+    """By how much a counter grew on average from one sample to the next; None as in `least_growth`, or where it fell."""
+    least = least_growth(counts)
+    if least is None or least < 0 or counts[0] is None or counts[-1] is None:
+        return None
+    return (counts[-1] - counts[0]) // (len(counts) - 1)

@@ -15,7 +15,7 @@ from forensics.case.database import rows_of
 from forensics.case.gathered import gathered_world_size
 from forensics.model import RankProcess, Since
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.fed import Look, is_fed, least_growth
+from forensics.rules.reductions.ranks.fed import Look, is_fed, least_growth, mean_growth
 from forensics.rules.reductions.ranks.hosts_of_ranks import hosts_of_ranks
 from forensics.rules.reductions.ranks.main_threads import of_main_threads
 from forensics.rules.reductions.ranks.met_later import met_later
@@ -33,7 +33,7 @@ class RankFacts:
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
     time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
     woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `written_bytes` is what it wrote at
-    least from one sample to the next; `waits_on` are files (`FD -> FILE`) that it waits on in all samples.
+    least from one sample to the next, `mean_written_bytes` on average; `waits_on` are files (`FD -> FILE`) that it waits on in all samples.
     `dumped`: a dump of it lies there, with calls or without; `sampled`: a sample of its threads has a time (a table of `ps` has
     none, and may be from before what a log tells). `error` is the line of its log by which it ended, where only that shows that
     it did; `timed_out`: it gave up waiting; `of_the_run`: its log speaks of a communicator that those who gave up speak of.
@@ -58,6 +58,7 @@ class RankFacts:
     wakes_per_s: float | None = None
     fed: bool = False
     written_bytes: int | None = None
+    mean_written_bytes: int | None = None
     waits_on: tuple[str, ...] = ()
     process_source: str | None = None
     has_recorder: bool = False
@@ -276,6 +277,7 @@ def _main_thread(samples: list[list[Any]]) -> RankFacts:
         waits_on=tuple((files or "").splitlines()) if len({sample[9] for sample in samples}) == 1 else (),
         fed=is_fed([Look(each[1], each[8], each[3], each[10]) for each in samples]),
         written_bytes=least_growth([each[11] for each in samples]),
+        mean_written_bytes=mean_growth([each[11] for each in samples]),
         process_source=path,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Round:
 class AloneAtWork:
     """The one rank that is at work while all others wait, and the rounds in which it is, in their order.
 
-    `sampled` is the number of all rounds, `shared` of those in which several ranks are at work.
+    `sampled` is the number of all rounds, `shared` of those in which several ranks are at work, or another one alone.
     """
 
     rank: int
@@ -43,7 +43,7 @@ class AloneAtWork:
     shared: int
 
     def samples(self, found: Stacks) -> list[Sample]:
-        """Those of the main thread of a rank, or of a peer, in these rounds, in their order."""
+        """Those of the main thread of a rank in these rounds, in their order."""
         numbers = {each.number for each in self.rounds}
         return [sample for sample in found.main if sample.number in numbers]
 
@@ -51,24 +51,36 @@ class AloneAtWork:
 def alone_at_work(
     stacks: Mapping[int, Stacks], least_ranks: float = LEAST_RANKS, least_odds: float = LEAST_ODDS
 ) -> AloneAtWork | None:
-    """The rank that its peers wait for in round after round; None where two take turns, or all meet at barriers.
+    """The rank that its peers wait for in most rounds; None where several take turns, or all meet at barriers.
 
     A round in which all wait speaks of nobody. Who comes late to barriers saves, evaluates or sets up something for all.
+    A round in which another rank is alone counts against it, one for one.
     """
     whole = rounds(stacks)
-    alone = tuple(each for each in whole if len(each.outside) == 1)
-    late = {rank for each in alone for rank in each.outside}
-    if len(stacks) < least_ranks or len(late) != 1 or all(_meet_at_barrier(each, stacks) for each in alone):
+    turns = Counter(rank for each in whole for rank in each.outside if len(each.outside) == 1)
+    if len(stacks) < least_ranks or not turns:
         return None
-    if len(stacks) ** (len(alone) - 1) < least_odds:
+    ((rank, count),) = turns.most_common(1)
+    alone = tuple(each for each in whole if each.outside == {rank})
+    others = turns.total() - count
+    if len(stacks) ** (count - others - 1) < least_odds or all(_meet_at_barrier(each, stacks) for each in alone):
         return None
-    return AloneAtWork(late.pop(), alone, len(whole), sum(len(each.outside) > 1 for each in whole))
+    return AloneAtWork(rank, alone, len(whole), sum(bool(each.outside - {rank}) for each in whole))
 
 
 def meet_as_equals(found: AloneAtWork, stacks: Mapping[int, Stacks]) -> bool:
-    """Whether the others wait in calls in which all do the same: who sends to them, or serves them, works while they wait."""
-    others = (sample for rank, each in stacks.items() if rank != found.rank for sample in found.samples(each))
-    return not any(_is_one_sided(sample.activity) for sample in others)
+    """Whether most of the others wait, in each round, in calls in which all do the same.
+
+    Who sends to them, or serves them, works while they wait. A broadcast in between, of which another rank is the root that
+    waits itself, is nothing of the kind.
+    """
+    return all(_equals(each, stacks) * 2 > len(each.inside) for each in found.rounds)
+
+
+def _equals(one: Round, stacks: Mapping[int, Stacks]) -> int:
+    """How many of those who wait in a round do so in a call in which all do the same."""
+    samples = (each for rank in one.inside for each in stacks[rank].main if each.number == one.number)
+    return sum(not _is_one_sided(each.activity) for each in samples)
 
 
 def _is_one_sided(activity: Activity) -> bool:

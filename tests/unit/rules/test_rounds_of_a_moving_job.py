@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,12 @@ def _verdict(
     *,
     others: Place = ALL_REDUCE,
     wrote: Mapping[int, int] | None = None,
+    pauses: Container[int] = (),
     active: Container[int] = (),
     smi: bytes | None = None,
 ) -> Verdict:
-    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says.
+    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says, and nothing before
+    those in `pauses`.
 
     `active` are seen on a CPU by the sampler of stacks.
     """
@@ -58,7 +61,8 @@ def _verdict(
         found.rank(rank)
         found.samples(rank, count=rounds, moving=True)
         found.stacks(rank, *busy.get(rank, [others] * rounds), active=rank in active)
-        found.written(rank, [number * (wrote or {}).get(rank, 2 * MB) for number in range(rounds)])
+        growth = (0 if number in pauses else (wrote or {}).get(rank, 2 * MB) for number in range(1, rounds))
+        found.written(rank, list(accumulate(growth, initial=0)))
     if smi:
         found.service("gpu.smi", 0, "gpu/nvidia-smi.xml", smi, found.at_ns)
     return verdict_of(found.write(folder))
@@ -103,6 +107,27 @@ def test_what_looks_alike_is_not_called_slow(
     assert not [suspect for suspect in verdict.suspects if "FX176" in suspect.rules]
 
 
+def test_a_step_longer_than_what_lies_between_two_samples_moves_the_job_as_well(tmp_path: Path) -> None:
+    (suspect,) = _verdict({2: ALONE}, tmp_path, pauses={2, 3}).suspects
+    assert (suspect.ranks, suspect.rules) == ((2,), ("FX176",))
+
+
+def test_another_rank_that_is_late_once_does_not_hide_the_one_that_is_five_times(tmp_path: Path) -> None:
+    (suspect,) = _verdict({2: (*ALONE, ALL_REDUCE), 1: (*[ALL_REDUCE] * 5, FORWARD)}, tmp_path).suspects
+    assert suspect.ranks == (2,)
+
+
+@pytest.mark.parametrize(("number", "named"), [(1, [(2,)]), (2, [])], ids=["one of three", "two of three"])
+def test_a_broadcast_between_equals_is_not_what_the_rank_serves(number: int, named: Sequence[object], tmp_path: Path) -> None:
+    served = dict.fromkeys((1, 3)[:number], [BROADCAST] * 5)
+    assert [each.ranks for each in _verdict({2: ALONE, **served}, tmp_path).suspects] == named
+
+
+def test_who_is_late_less_often_than_four_times_of_five_is_where_to_begin(tmp_path: Path) -> None:
+    verdict = _verdict({2: (*ALONE, ALL_REDUCE, ALL_REDUCE), 1: (*[ALL_REDUCE] * 5, FORWARD, ALL_REDUCE)}, tmp_path)
+    assert not verdict.suspects and "in 5 of 7 rounds of stacks" in verdict.leads[0]
+
+
 def test_who_computes_below_the_autograd_engine_while_others_wait_there_is_at_work(tmp_path: Path) -> None:
     (suspect,) = _verdict({1: [GRADIENT_HOOK] * 6}, tmp_path, others=GRADIENT_HOOK, active={1}).suspects
     assert (suspect.ranks, suspect.rules, suspect.stage.name) == ((1,), ("FX176",), StageName.BACKWARD)
@@ -121,7 +146,7 @@ def test_the_stage_is_that_of_most_moments(tmp_path: Path) -> None:
 def test_a_job_whose_ranks_all_write_moves(tmp_path: Path) -> None:
     verdict = _verdict({0: [ALL_REDUCE] * 3}, tmp_path)
     assert (verdict.outcome, verdict.suspects) == (Outcome.INCONCLUSIVE, ())
-    assert "each of 4 ranks wrote 2.0 MB or more from each sample to the next" in verdict.summary
+    assert "each of 4 ranks wrote 2.0 MB or more from sample to sample, on average" in verdict.summary
 
 
 @pytest.mark.parametrize(("throttled", "leads"), [((2,), 1), ((), 0), ((1, 2), 0)], ids=["one", "none", "two"])
