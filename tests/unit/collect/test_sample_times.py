@@ -45,10 +45,12 @@ def test_a_job_of_the_samples_own_period_is_seldom_met_at_one_place(period: floa
 
 
 def test_all_ranks_are_sampled_at_the_same_times(context: Context) -> None:
+    settings = context.settings
+    due = sample_times(settings.samples, settings.interval_s, settings.seed)
     plan = make_plan(context, [Target(0, "alive", 10), Target(1, "alive", 11)])
     for collector in ("proc.tasks", "stack.pyspy"):
         offsets = {rank: [task.offset_s for task in plan if (task.id, task.rank) == (collector, rank)] for rank in (0, 1)}
-        assert offsets[0] == offsets[1] == list(sample_times(3, context.settings.interval_s, context.settings.seed))
+        assert offsets[0] == offsets[1] == list(due)
 
 
 def test_two_collections_differ() -> None:
