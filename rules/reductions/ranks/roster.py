@@ -33,7 +33,8 @@ class RankFacts:
     thread, one for each sample; `switches` is the number of its context switches over all samples, `cpu_share` the share of the
     time between first and last sample that it was on a CPU, both None with less than two samples; `wakes_per_s` how often it
     woke from sleeps other than for a lock; `fed`: data comes to it or leaves it; `written_bytes` is what it wrote at
-    least from one sample to the next, `mean_written_bytes` on average; `waits_on` are files (`FD -> FILE`) that it waits on in all samples.
+    least from one sample to the next, `mean_written_bytes` on average; `waits_on` are files (`FD -> FILE`) that it waits on in
+    all samples.
     `dumped`: a dump of it lies there, with calls or without; `sampled`: a sample of its threads has a time (a table of `ps` has
     none, and may be from before what a log tells). `error` is the line of its log by which it ended, where only that shows that
     it did; `timed_out`: it gave up waiting; `of_the_run`: its log speaks of a communicator that those who gave up speak of.

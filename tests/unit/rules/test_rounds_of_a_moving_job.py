@@ -50,9 +50,9 @@ def _verdict(
     active: Container[int] = (),
     smi: bytes | None = None,
 ) -> Verdict:
-    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says, and nothing before
-    those in `pauses`.
+    """Four ranks, those that are not `busy` at one place all the time; each writes 2 MB a sample, or what `wrote` says.
 
+    Before the samples in `pauses` nobody writes.
     `active` are seen on a CPU by the sampler of stacks.
     """
     found = Collection(4, START_NS)
