@@ -3,8 +3,9 @@
 A line of torch_npu names the process and its rank (`(PID:30120, Device:0, RankID:0) ERR02200 DIST call hccl api failed.`),
 those below it the error by code and process. Numbers of remote ranks count within a communicator: they are ranks where all
 ranks from 0 up to the highest are spoken of, in one communicator only.
+HCCL also watches over the devices of its peers, and passes on which one fell silent: that is where to begin.
 Upstream: torch_npu/csrc/core/npu/NPUException.cpp of Ascend/pytorch, error codes EI0002, EI0006 and EI0009 of CANN 6 to 8.5,
-hccl_socket_manager.cc of CANN's HCCL.
+hccl_socket_manager.cc, heartbeat.cc and task_exception_handler.cc of CANN's HCCL.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ WORDS = (
         "aicore error",
         "aivec error",
         "fftsplus task timeout",
+        "Cluster Exception Location",
+        "Heartbeat Lost Occurred",
+        "[HCCL_TRACE]rank [",
+        "taskType[Notify Wait]",
     ),
 )
 _SPEAKER = re.compile(r"\(PID:(?P<pid>\d{1,9}), Device:-?\d{1,4}, RankID:(?P<rank>\d{1,7})\)")
@@ -48,6 +53,17 @@ _DEVICE = re.compile(
 )
 _STALL = re.compile(r"hccl fftsplus task timeout occurred")
 _NOT_STARTED = re.compile(r"Failed to initialize the HCCP process\.(?: Reason: [^.]{1,120})?")
+_SILENT = (
+    re.compile(
+        r"Cluster Exception Location ?\[IP/ID\]: ?\[(?P<host>[\w.:%]{2,64})/(?P<device>\d{1,4})\]"
+        r".{0,300}?ExceptionType: ?\[(?:Heartbeat Lost|Stuck) Occurred"
+    ),
+    re.compile(r"serverId\[(?P<host>[\w.:%]{2,64})\], ?deviceId\[(?P<device>\d{1,4})\], ?(?:Heartbeat Lost|Stuck) Occurred"),
+)
+_TRACED = re.compile(
+    r"\[HCCL_TRACE\]rank \[[\w.:%/]{2,70}\]: ?rank \[(?P<host>[\w.:%]{2,64})/(?P<device>\d{1,4})\] status\[(?:LOST|STUCK)\]"
+)
+_WAIT_FAILED = re.compile(r"\[ERROR\] ?HCCL\(.{1,300}taskType\[Notify Wait\]")
 _NEAR = 8
 
 
@@ -67,6 +83,7 @@ class Hccl:
         self._speaker: tuple[int, int] = 0, -1
         self._waits: dict[int, set[int]] = {}
         self._groups: set[str] = set()
+        self._traced: dict[str, None] = {}
         self._line = 0
 
     def feed(self, number: int, line: str, rank: int | None) -> Iterator[Said]:
@@ -92,6 +109,18 @@ class Hccl:
             yield Said("transfer_timeout", f"HCCL: connection to rank {link['remote']}", rank)
         elif _SOCKET.search(line) or _STALL.search(line):
             yield Said("transfer_timeout", "HCCL", rank)
+        yield from self._silent(line, rank)
+
+    def _silent(self, line: str, rank: int | None) -> Iterator[Said]:
+        """Devices that fell silent; of a trace only once a wait failed: the heartbeat of a job that ends stops as well."""
+        if traced := _TRACED.search(line):
+            self._traced |= {_device(traced): None} if len(self._traced) < MOST_RANKS else {}
+        elif _WAIT_FAILED.search(line):
+            yield Said("transfer_timeout", "HCCL", rank)
+            yield from (Said("process_lost", device, None) for device in self._traced)
+            self._traced.clear()
+        elif said := next(filter(None, (form.search(line) for form in _SILENT)), None):
+            yield Said("process_lost", _device(said), None)
 
     def _own(self, number: int, line: str, rank: int | None) -> int | None:
         """The rank of a line: of its process, of the line itself, or of the line that spoke just above."""
@@ -117,3 +146,7 @@ class Hccl:
         is_job = ranks == list(range(len(ranks))) and len(self._groups) < 2
         if missing and is_job and len(missing) < len(self._waits) and 2 * naming > len(self._waits):
             yield from report("hccl", self._line, "hccl", self._waits, missing, kind="operation")
+
+
+def _device(said: re.Match[str]) -> str:
+    return f"device {said['device']} of {said['host']}"

@@ -116,3 +116,53 @@ def test_a_bare_traceback_below_a_line_of_torch_npu_is_of_its_rank(tmp_path: Pat
     others = notify({1: 24, 2: 1})
     assert named(pasted(tmp_path, own + others)) == {24}
     assert not named(pasted(tmp_path, own.replace("RankID:24", "RankID:-1") + others))
+
+
+GAVE_UP = "[rank{0}]: RuntimeError: ACL stream synchronize failed, error code:507048\n[rank{0}]: " + notify({0: "unknown"})
+SILENT = (
+    "[rank{0}]: Cluster Exception Location[IP/ID]:[198.51.100.{1}/5], Arrival Time:[Mon May 4 08:12:40 2026], Discoverer:"
+    "[198.51.100.9/4], ExceptionType:[{2} Occurred], Possible Reason:1. Process has exited, 2. Network Disconnected\n"
+)
+TRACED = (
+    "[INFO] HCCL(71,python):2026-05-04-08:12:5{0}.191.363 [heartbeat.cc:951] [90][HCCL_TRACE]rank [198.51.100.9/{0}]: rank "
+    "[198.51.100.{1}/5] status[LOST] by rank [198.51.100.9/4]\n"
+)
+FAILED = (
+    "[ERROR] HCCL(71,python):2026-05-04-08:42:51.049.385 [task_exception_handler.cc:610][71]Task run failed, base information "
+    "is streamID:[12], taskID[4], taskType[Notify Wait], tag[AllReduce_198.51.100.8%eth0_60004_0_17].\n"
+)
+
+
+def devices_to_begin_with(text: str, folder: Path) -> list[str]:
+    """What to begin with, where it is a device that fell silent."""
+    verdict = pasted(folder, text)
+    assert not named(verdict)
+    return [lead for lead in verdict.leads if "device 5 of" in lead]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("".join(GAVE_UP.format(n) + SILENT.format(n, 7, "Heartbeat Lost") for n in (0, 3)), id="in the output"),
+        pytest.param(GAVE_UP.format(0) + SILENT.format(0, 7, "Stuck"), id="stuck"),
+        pytest.param(
+            GAVE_UP.format(0) + "serverId[198.51.100.7], deviceId[5], Heartbeat Lost Occurred, Possible Reason: 1\n", id="CANN 8.1"
+        ),
+        pytest.param(TRACED.format(0, 7) + TRACED.format(1, 7) + FAILED, id="traced before a wait failed"),
+    ],
+)
+def test_the_device_that_fell_silent_is_where_to_begin(tmp_path: Path, text: str) -> None:
+    assert devices_to_begin_with(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(TRACED.format(0, 7), id="no wait failed: jobs end as well"),
+        pytest.param(FAILED + TRACED.format(0, 7), id="traced after the first wait failed"),
+        pytest.param(TRACED.format(0, 7) + TRACED.format(0, 8) + FAILED, id="two devices"),
+        pytest.param(GAVE_UP.format(0) + SILENT.format(0, 7, "Error cqe"), id="a connection, of which either end may be at fault"),
+    ],
+)
+def test_no_device_that_others_may_have_lost_in_good_order(tmp_path: Path, text: str) -> None:
+    assert not devices_to_begin_with(text, tmp_path)
