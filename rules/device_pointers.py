@@ -8,6 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
 from forensics.rules.link_pointers import place
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
 # A program that hangs on its device makes a driver start it anew as well as a fault does.
@@ -25,10 +26,10 @@ FROM logged_event WHERE kind = 'norm_differs' GROUP BY ALL ORDER BY ALL
 """
 
 
-def device_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def device_pointers(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _failed_tests(connection)
-    yield from _started_anew(connection)
+    yield from _started_anew(connection, errors)
     yield from _failed_switch(connection)
 
 
@@ -41,11 +42,13 @@ def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{where} and the rank on it: {said} ({source})"
 
 
-def _started_anew(connection: DuckDBPyConnection) -> Iterator[str]:
+def _started_anew(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[str]:
     """One device; of several that are joined nothing shows for which one the driver did so."""
     if row := only_row(connection, "device_events", _RESET, kinds=("gpu_reset",)):
         host, device, source = row
-        yield f"the rank on device {place(device, host)}, its log and the kernel log: its driver reset it ({source})"
+        rank = errors.reset.get((host, device))
+        whose = "the rank" if rank is None else f"rank {rank}"
+        yield f"{whose} on device {place(device, host)}, its log and the kernel log: its driver reset it ({source})"
 
 
 def _failed_switch(connection: DuckDBPyConnection) -> Iterator[str]:

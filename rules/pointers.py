@@ -85,7 +85,7 @@ def pointers(
         *ended_pointers(connection, heard),
         *_errors(roster, errors),
         *end_pointers(connection),
-        *device_pointers(connection),
+        *device_pointers(connection, errors),
         *link_pointers(connection),
         *_result_differs(connection),
         *waiting_pointers(connection),

@@ -18,20 +18,32 @@ from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import command_host, is_command
 from forensics.ingest._shared.stack_headings import below_rule, heading_of, host_before, is_rule
 
-_MARKS = (b"| NVIDIA-SMI ", b"==NVSMI LOG==", b"MiB / ", b"CA '", b"ounters: Lid ", b" ROCm System Management Interface ")
+_MARKS = (
+    b"| NVIDIA-SMI ",
+    b"==NVSMI LOG==",
+    b"MiB / ",
+    b"CA '",
+    b"ounters: Lid ",
+    b" ROCm System Management Interface ",
+    b"index, ",
+)
 """One of these stands in every such table, also where its head was cut off."""
-_FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters"})
+_FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table"})
 _FENCE = "```"
 _OF_PERFQUERY = "# Port "
 _LEAST, _MOST_HOSTS = 2, 64
 
 
 class _Span(NamedTuple):
-    """Lines below a command, a heading or the fence of a block, those before `end`, and the host that is named there."""
+    """Lines from a command, a heading or the fence of a block on, those before `end`, and the host that is named there.
+
+    `first` is the line below the heading: a table that is told by all of its lines is one without it.
+    """
 
     host: str | None
     begin: int
     end: int
+    first: int
 
 
 def host_tables(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Artefact]]:
@@ -42,14 +54,16 @@ def host_tables(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Arte
     texts = [line.decode("utf-8", "replace").rstrip() for line in lines]
     if labelled := _labelled(artefact, texts):
         return replace(artefact, open=partial(BytesIO, b""), stored_bytes=0), labelled
-    spans = [span for span in _spans(texts) if _is_table(b"".join(lines[span.begin : span.end]), artefact.path)]
+    spans = [span for span in _spans(texts) if _is_table(b"".join(lines[span.first : span.end]), artefact.path)]
     inside = {number for span in spans for number in range(span.begin, span.end)}
     rest = b"".join(b"\n" if number in inside else line for number, line in enumerate(lines))
     # What is left of a table whose head was cut off would be taken for that of the next host.
     is_cut = bool(spans) and any(mark in rest for mark in _MARKS) and _is_table(content, artefact.path)
     if len(spans) < _LEAST and not is_cut:
         return artefact, []
-    tables = [_part(artefact, b"".join(lines[begin:end]), begin, host) for host, begin, end in spans]
+    if not any(line.strip() and not is_command(text) for line, text in zip(rest.splitlines(), texts, strict=True)):
+        rest = b""
+    tables = [_part(artefact, b"".join(lines[span.first : span.end]), span.first, span.host) for span in spans]
     return replace(artefact, stored_bytes=len(rest), open=partial(BytesIO, rest), sha256=None), tables
 
 
@@ -59,7 +73,7 @@ def _is_table(text: bytes, path: str) -> bool:
 
 
 def _spans(texts: list[str]) -> Iterator[_Span]:
-    begins: list[tuple[int, str | None]] = [(0, None)]
+    begins: list[tuple[int, str | None, int]] = [(0, None, 0)]
     headed: str | None = None
     for number, text in enumerate(texts):
         above = texts[number - 1] if number else ""
@@ -67,18 +81,18 @@ def _spans(texts: list[str]) -> Iterator[_Span]:
             # Below a heading a command that names no host is one of that host.
             host = command_host(text)
             headed = None if host else headed
-            begins.append((number, host or headed))
+            begins.append((number, host or headed, number + 1))
         elif text.startswith(_FENCE):
             # A block right below a command or a heading is what it tells of.
-            begins += [] if begins[-1][0] == number - 1 and number > 1 else [(number, None)]
+            begins += [] if begins[-1][0] == number - 1 and number > 1 else [(number, None, number)]
         elif is_rule(above) and is_rule(texts[number + 1] if number + 1 < len(texts) else "") and (said := below_rule(text)):
             headed = said.host
-            begins.append((number - 1, headed))
+            begins.append((number - 1, headed, number + 2))
         elif (heading := heading_of(text)) and heading.host:
             headed = heading.host
-            begins.append((number, headed))
-    for (begin, host), end in zip(begins, [*(begin for begin, _ in begins[1:]), len(texts)], strict=True):
-        yield _Span(host, begin, end)
+            begins.append((number, headed, number + 1))
+    for (begin, host, first), end in zip(begins, [*(begin for begin, *_ in begins[1:]), len(texts)], strict=True):
+        yield _Span(host, begin, end, first)
 
 
 def _labelled(artefact: Artefact, texts: list[str]) -> list[Artefact]:

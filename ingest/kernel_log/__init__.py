@@ -57,7 +57,7 @@ _DEVICE_EVENTS = (
     # Drivers that start a device anew: all that ran on it is gone. amdgpu does so with all that are joined to it.
     pattern(
         "gpu_reset",
-        r"(?:amdgpu|habanalabs) (?P<device>[\da-f]{4}:[\da-f:.]{1,32})(?: \w{1,16})?: (?:amdgpu: )?"
+        r"(?:amdgpu|habanalabs) (?P<device>[\da-f]{4}:[\da-f:.]{1,31}[\da-f])(?: \w{1,16})?: (?:amdgpu: )?"
         r"(?P<what>GPU reset begin!|Device heartbeat failed!|Going to (?:hard-|soft-)?reset device)",
         "{device}",
     ),
@@ -146,6 +146,8 @@ _WORDS = (
 _SHORTEST = 10
 # Both lines of one out-of-memory kill name the same process.
 _SAME_KILL_LINES = 200
+# A job that hangs computes on queues of its own: what stands in a ring of graphics is of a desktop.
+_OF_GRAPHICS, _GRAPHICS_LINES = re.compile(r"\bring gfx_\S{1,16} timeout"), 40
 
 
 def sniff(head: bytes, path: str) -> int:
@@ -170,13 +172,17 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     devices: dict[str, list[Any]] = defaultdict(list)
     events: dict[str, list[Any]] = defaultdict(list)
     kills: dict[str, int] = {}
+    drawn = -_GRAPHICS_LINES
     lines = Lines(artefact)
     versions = StatedVersions()
     for number, line in _joined(lines):
+        drawn = number if "ring gfx_" in line and _OF_GRAPHICS.search(line) else drawn
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
         versions.feed(line)
         for known, match, device in matches(_DEVICE_EVENTS, line):
+            if known.kind == "gpu_reset" and number - drawn < _GRAPHICS_LINES:
+                continue
             code = match.groupdict().get("code")
             _add(devices, number, line, known.kind, artefact.host)
             devices["device"].append(device)

@@ -15,6 +15,7 @@ from forensics.ingest._shared.values import integer
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.nvidia_smi.diagnostics import MOST_BYTES, failed_in_document, failed_tests, is_diagnostics, is_document
 from forensics.ingest.nvidia_smi.document import SmiGpu, SmiProcess, read_gpus
+from forensics.ingest.nvidia_smi.health import failed_health, is_health
 from forensics.ingest.nvidia_smi.nvlinks import is_link_status, read_links
 from forensics.ingest.nvidia_smi.text import is_text, read_texts
 
@@ -105,7 +106,7 @@ def sniff(head: bytes, path: str) -> int:
     if (
         head[:1] not in (b"<", b"{")
         and b"\0" not in head
-        and any(is_form(head.decode("utf-8", "replace")) for is_form in (is_text, is_link_status, is_diagnostics))
+        and any(is_form(head.decode("utf-8", "replace")) for is_form in (is_text, is_link_status, is_diagnostics, is_health))
     ):
         return 90
     if is_document(head):
@@ -127,6 +128,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         return
     if is_diagnostics(text):
         yield from _failed(artefact, failed_tests(Lines(artefact)))
+        return
+    if is_health(text):
+        yield from _failed(artefact, failed_health(Lines(artefact)), "health check of its")
         return
     driver = _DRIVER.search(head)
     yield from config_batches({"gpu.driver_version": driver[1].decode() if driver else None})
@@ -158,10 +162,15 @@ def _failed_in_document(artefact: Artefact) -> Iterator[Batch | Problem]:
         yield from _failed(artefact, ((1, number, test) for number, test in failed_in_document(document)))
 
 
-def _failed(artefact: Artefact, tests: Iterable[tuple[int, int, str]]) -> Iterator[Batch]:
+def _failed(artefact: Artefact, tests: Iterable[tuple[int, int, str]], what: str = "test") -> Iterator[Batch]:
     """What DCGM's tests found, by line, GPU and name; one that passed proves little."""
     for line, number, test in tests:
-        said = {"locator": line, "device": f"GPU-{number}", "kind": "test_failed", "text": f"DCGM's test {test} failed"}
+        said = {
+            "locator": line,
+            "device": f"GPU-{number}",
+            "kind": "test_failed",
+            "text": f"DCGM's {what} {test or 'state'} failed",
+        }
         yield Batch("device_events", {**{name: [value] for name, value in said.items()}, "time_ns": [artefact.captured_ns]})
 
 

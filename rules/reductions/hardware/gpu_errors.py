@@ -86,10 +86,14 @@ class GpuError:
 
 @dataclass(frozen=True, slots=True)
 class GpuErrors:
-    """The first error of the GPU of each rank, and errors of GPUs whose rank nothing tells."""
+    """The first error of the GPU of each rank, and errors of GPUs whose rank nothing tells.
+
+    `reset` are ranks by the host and the device that a driver started anew, None where nothing tells the rank.
+    """
 
     by_rank: Mapping[int, GpuError] = field(default_factory=dict)
     unplaced: tuple[GpuError, ...] = ()
+    reset: Mapping[tuple[str | None, str], int | None] = field(default_factory=dict)
 
     def first(self, ranks: Container[int]) -> tuple[int, ...]:
         """Those of `ranks` whose GPU failed first: several where errors came together, or where nothing dates one of them."""
@@ -143,6 +147,7 @@ _LOST = """
 SELECT host, device, text, source, coalesce(time_ns, captured_ns), kind FROM device_event
 WHERE kind IN ('gpu_lost', 'gpu_fallen_off', 'gpu_uncorrectable') ORDER BY ALL
 """
+_RESET = "SELECT DISTINCT host, device FROM device_event WHERE kind = 'gpu_reset' AND device IS NOT NULL ORDER BY ALL"
 
 
 @reduction
@@ -163,7 +168,12 @@ def gpu_reports(read: KernelLogs, errors: GpuErrors) -> GpuReports:
 def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
     """Read what ends the work of a GPU: Xids of kernel logs from the beginning of the job on, and GPUs that do not answer."""
     errors = [*_logged(calls.connection), *_lost(calls.connection)]
-    return _placed(calls.connection, known, errors) if errors else GpuErrors()
+    reset = rows_of(calls.connection, "device_events", _RESET, kinds=("gpu_reset",))
+    if not errors and not reset:
+        return GpuErrors()
+    by_address = devices_in_order(calls.connection) | _addresses(machines(calls.connection)) | _of_nccl(calls.connection)
+    placed = {(host, device): known.among(by_address, host, _address(device)) for host, device in reset}
+    return replace(_placed(calls.connection, known, by_address, errors), reset=placed)
 
 
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
@@ -225,9 +235,10 @@ SELECT max(ns) FROM (
 """
 
 
-def _placed(connection: DuckDBPyConnection, known: Owners, errors: Sequence[GpuError]) -> GpuErrors:
+def _placed(
+    connection: DuckDBPyConnection, known: Owners, by_address: Mapping[Place, int], errors: Sequence[GpuError]
+) -> GpuErrors:
     """Find the ranks by the process that the driver names, else by the address of the GPU."""
-    by_address = devices_in_order(connection) | _addresses(machines(connection)) | _of_nccl(connection)
     issued = dict(connection.execute(_ISSUED).fetchall())
     ((went_on,),) = connection.execute(_WENT_ON).fetchall()
     found: dict[int, GpuError] = {}

@@ -17,6 +17,8 @@ GPU = (
 )
 STEPS = "".join(f"step {at}/900 loss 2.{at}\n" for at in range(40, 50))
 RESET = "[ 88{0}.020911] {1}: {2}\n"
+DRAWN = "[ 871.020911] amdgpu 0000:c1:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=41, emitted seq=43\n"
+INIT = "hx-1:{0}:{0} [{1}] NCCL INFO comm 0x55{1} rank {1} nranks 4 cudaDev {1} busId c{1}000 commId 0x6dd1 - Init COMPLETE\n"
 FABRIC = (
     "[Feb 05 2025 17:51:07] [ERROR] [tid 22] detected NVSwitch {0} error 20034 on fid 0 on NVSwitch pci bus id {1} port 41\n"
 )
@@ -25,6 +27,27 @@ NORMS = "FloatingPointError: gradients are inconsistent between workers.\n----\n
 
 def table(idle: int | None) -> str:
     return TITLE + "".join(GPU.format(at, *((0, 71) if at == idle else (100, 182))) for at in range(4))
+
+
+def csv_of(idle: int | None) -> str:
+    head = "index, utilization.gpu [%], power.draw [W], memory.used [MiB]\n"
+    return head + "".join(f"{at}, {0 if at == idle else 100} %, {180 + at}.25 W, 38211 MiB\n" for at in range(4))
+
+
+def health(*gpus: tuple[int, str], older: bool = False) -> str:
+    """What `dcgmi health -c` prints of GPUs that are not in order."""
+    rule, row = f"+{'-' * 27}+{'-' * 58}+\n", "| {0:25} | {1:56} |\n"
+    worst = next((state for state in ("Failure", "Warning") if any(state == said for _, said in gpus)), "Healthy")
+    rows = "| Health Monitor Report                                                                |\n" + rule
+    rows += row.format("Overall Health", worst) + ("" if older else row.format("GPU", ""))
+    for gpu, state in gpus:
+        what = "Detected an error that a test of the field may find."
+        if older:
+            rows += row.format(f"GPU ID: {gpu}", state) + row.format("", f"Memory system: {state} - {what}")
+        else:
+            rows += row.format(f"-> {gpu}", state) + row.format("   -> Errors", "")
+            rows += row.format("      -> Memory system", state) + row.format("", what)
+    return rule + rows + rule
 
 
 def norms(*values: str) -> str:
@@ -51,6 +74,22 @@ def test_tables_of_two_hosts_in_one_text_are_of_their_hosts(tmp_path: Path, firs
     (tmp_path / "ticket.md").write_text(first + table(None) + second + table(2))
     said = verdict_of(tmp_path).would_change[0]
     assert "GPU-2 of hx-2" in said and "7 others" in said
+
+
+@pytest.mark.parametrize(
+    "form", ["----------------\n{0}\n----------------\n{1}", "===== {0} =====\n{1}", "[root@{0} ~]# q\n{1}"]
+)
+def test_tables_in_csv_of_several_hosts_are_of_their_hosts(tmp_path: Path, form: str) -> None:
+    """One GPU that idles is a lead; where a host is of no job, all of its GPUs do."""
+    query = "$ clush -b -w hx[1-3] nvidia-smi --query-gpu=index,utilization.gpu,power.draw,memory.used --format=csv\n"
+    (tmp_path / "ticket.txt").write_text(
+        query + "".join(form.format(f"hx{at}", csv_of(2 if at == 3 else None)) for at in (1, 2, 3))
+    )
+    said = verdict_of(tmp_path).would_change[0]
+    assert "GPU-2 of hx3" in said and "11 others" in said
+    spare = csv_of(None).replace("100 %", "0 %").replace("38211 MiB", "3 MiB")
+    (tmp_path / "ticket.txt").write_text(query + form.format("hx1", csv_of(None)) + form.format("hx2", spare))
+    assert not any("idle" in each for each in verdict_of(tmp_path).would_change)
 
 
 def ibstat(is_down: bool) -> str:
@@ -107,11 +146,23 @@ def test_one_gpu_that_a_later_table_shows_busy_is_no_lead(tmp_path: Path) -> Non
     assert not any("idle" in each for each in verdict_of(tmp_path).would_change)
 
 
+def test_the_rank_on_a_device_that_was_started_anew(tmp_path: Path) -> None:
+    """By the addresses that NCCL prints when it starts."""
+    (tmp_path / "job.log").write_text("".join(INIT.format(700 + rank, rank) for rank in range(4)) + STEPS)
+    (tmp_path / "dmesg.txt").write_text(RESET.format(1, "amdgpu 0000:c2:00.0", "amdgpu: GPU reset begin!"))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert verdict.would_change[0].startswith("rank 2 on device 0000:c2:00.0, its log")
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [
         ({"diag.json": diag((3,), "gpu_id")}, "GPU-3 and the rank on it: DCGM's test PCIe failed"),
         ({"diag.json": diag((3,), "entity_id")}, "GPU-3 and the rank on it"),
+        ({"health.txt": health((5, "Failure"))}, "GPU-5 and the rank on it: DCGM's health check of its Memory system failed"),
+        ({"health.txt": health((1, "Warning"), (5, "Failure"))}, "GPU-5 and the rank on it: DCGM's health check"),
+        ({"health.txt": health((5, "Failure"), older=True)}, "GPU-5 and the rank on it: DCGM's health check of its Memory"),
         ({"dmesg.txt": RESET.format(1, "amdgpu 0000:c1:00.0", "amdgpu: GPU reset begin!")}, "the rank on device 0000:c1:00.0"),
         (
             {"dmesg.txt": RESET.format(1, "habanalabs 0000:b3:00.0 hl5", "Device heartbeat failed! PCI link is healthy")},
@@ -133,6 +184,10 @@ def test_the_one_device(tmp_path: Path, files: Mapping[str, str], said: str) -> 
     [
         {"diag.json": diag((1, 3), "gpu_id")},
         {"diag.json": diag((0, 1, 2, 3), "gpu_id")},
+        {"health.txt": health()},
+        {"health.txt": health((5, "Warning"))},
+        {"health.txt": health(*((at, "Failure") for at in range(8)))},
+        {"dmesg.txt": DRAWN + RESET.format(1, "amdgpu 0000:c1:00.0", "amdgpu: GPU reset begin!")},
         {"dmesg.txt": "".join(RESET.format(at, f"amdgpu 0000:c{at}:00.0", "amdgpu: GPU reset begin!") for at in range(8))},
         {"fabricmanager.log": FABRIC.format("non-fatal", "00000000:8a:00.0")},
     ],
