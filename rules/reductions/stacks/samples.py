@@ -245,7 +245,19 @@ def stacks(connection: DuckDBPyConnection) -> StacksByRank:
             (main if is_main else threads).append(sample)
         elif is_main:
             children.append(sample)
-    return StacksByRank({rank: _of_working_thread(Stacks(tuple(m), tuple(t), tuple(c))) for rank, (m, t, c) in found.items()})
+    by_rank = {rank: Stacks(tuple(m), tuple(t), tuple(c)) for rank, (m, t, c) in found.items()}
+    working = {rank: _of_working_thread(each) for rank, each in by_rank.items()}
+    entries = {entry for each in working.values() if each.waits_now and (entry := _entry(each))}
+    # Without a main thread any other may have been pasted: that which begins as those of ranks that communicate.
+    return StacksByRank(
+        {rank: working[rank] if each.main or _entry(working[rank]) in entries else each for rank, each in by_rank.items()}
+    )
+
+
+def _entry(found: Stacks) -> PlainFrame | tuple[object, ...] | None:
+    """Function and file in which the job's own code begins in the newest sample of the main thread."""
+    own = job_frames(found.main[-1:])
+    return own[-1][-1].plain[:2] if own and own[-1] else None
 
 
 def _of_working_thread(found: Stacks) -> Stacks:

@@ -16,15 +16,17 @@ from forensics.rules.reductions.stacks.call_paths import application_frame
 def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Activity]]) -> int | None:
     """The only thread with the job's own code in every sample, where the main one runs a single library in all of them.
 
-    `threads` are the samples of each other thread of the process, by number. Of several with code of their own the one that
-    communicates is taken; None where no one or more than one is left, or the main thread may run the job.
+    So where no sample shows a main one at all: somebody left it out. `threads` are the samples of each other thread of the
+    process, by number. Of several with code of their own the one that communicates is taken; None where no one or more than
+    one is left, or the main thread may run the job.
     """
-    if not main or not all(map(_serves, main)):
+    if not all(map(_serves, main)):
         return None
+    count = len(main) or max(map(len, threads.values()), default=0)
     own = {
         thread: samples
         for thread, samples in threads.items()
-        if thread and len(samples) == len(main) and all(application_frame(sample.path) for sample in samples)
+        if thread and len(samples) == count and all(application_frame(sample.path) for sample in samples)
     }
     communicating = [thread for thread, samples in own.items() if any(sample.waits_for_others for sample in samples)]
     left = communicating if len(own) > 1 else list(own)
