@@ -18,7 +18,7 @@ from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
-from forensics.rules.unplaced_error import only_error, shortened
+from forensics.rules.unplaced_error import last_error, only_error, shortened
 
 LEAST_ALIKE = 3
 """Others that are alike where one stands out."""
@@ -99,6 +99,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _killed(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
     yield from _own_error(heard)
+    yield from _last_error(connection, heard)
     yield from _raised_by_some(connection)
     yield from launcher_pointers(connection)
     yield from _stopped(connection, heard)
@@ -200,6 +201,14 @@ def _raised_by_some(connection: DuckDBPyConnection) -> Iterator[str]:
     if error := only_error(connection):
         again = "" if error.count == 1 else ", which stands there again"
         yield f"the error {shortened(error.text)} ({error.source}){again}: no line shows which ranks it is of"
+
+
+def _last_error(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
+    """The error of one rank that its program may have noted and passed: no step is made below it."""
+    error = None if heard.failures.own else last_error(connection)
+    if error is not None:
+        rank, text, source = error
+        yield f"the error of rank {rank}: {shortened(text)} ({source}): no step follows in this log"
 
 
 def _own_error(heard: Logged) -> Iterator[str]:

@@ -15,6 +15,12 @@ from forensics.rules.reductions.logs.failures import is_of_another
 _RAISED = """
 SELECT text, min(source), count(*) FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY ALL
 """
+# Each error with a rank below which nothing goes on in its log: a program may have noted and passed it, or ended by it.
+_LAST = """
+SELECT text, min(source), rank FROM logged_event l WHERE kind = 'exception' AND rank IS NOT NULL AND NOT after_cancel
+    AND NOT EXISTS (SELECT 1 FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator)
+GROUP BY text, rank ORDER BY ALL
+"""
 _LONGEST = 160
 
 
@@ -31,6 +37,13 @@ def only_error(connection: DuckDBPyConnection) -> UnplacedError | None:
     """The error, where logs hold no other one without a rank; those that a lost peer causes are not counted."""
     raised = [UnplacedError(*each) for each in rows_of(connection, "log_events", _RAISED, kinds=("exception",))]
     own = [each for each in raised if not is_of_another(each.text)]
+    return own[0] if len(own) == 1 else None
+
+
+def last_error(connection: DuckDBPyConnection) -> tuple[int, str, str] | None:
+    """Rank, text and source of the only error of its own that stands in logs below all steps, behind a rank."""
+    raised = rows_of(connection, "log_events", _LAST, kinds=("exception",))
+    own = [(rank, text, source) for text, source, rank in raised if not is_of_another(text)]
     return own[0] if len(own) == 1 else None
 
 

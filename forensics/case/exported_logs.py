@@ -24,6 +24,7 @@ _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
 _MESSAGE = b'"message"'
+_NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
 _OF_A_MESSAGE = re.compile(r"\d{10}\.\d{1,6}")
 _BEGIN = re.compile(rb'(?:[\[{]\s{0,200})+"')
 
@@ -40,7 +41,12 @@ def lines_of_export(content: bytes) -> bytes | None:
     if _MESSAGE in start and (chat := _of_chat(parsed(start))):
         return chat
     records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start)
-    return _written(_in_order(records)) if len(records) >= _LEAST else None
+    return _written(_in_order(records)) if len(records) >= _LEAST or _is_told(records) else None
+
+
+def _is_told(records: Sequence[Record]) -> bool:
+    """Whether fewer records than make an export by their number each say when and where something was logged."""
+    return bool(records) and all(each.stamp and each.text.strip() and (each.pod or each.host or each.actor) for each in records)
 
 
 def _of_chat(value: Any) -> bytes | None:
@@ -70,7 +76,7 @@ def _of_lines(content: bytes) -> list[Record]:
         found.append(record)
         if others > _MOST_OTHERS * len(found) and len(found) > _LEAST:
             return []
-    return found if len(found) - others >= _LEAST else []
+    return found if len(found) - others >= _LEAST or not others else []
 
 
 def _place(before: Record) -> tuple[str | None, int | None]:
@@ -157,17 +163,25 @@ def _in_order(records: Sequence[Record]) -> Sequence[Record]:
 
 def _written(records: Sequence[Record]) -> bytes:
     """The lines, with what shows who wrote them in front where several did."""
-    pods, hosts = ({getattr(record, name) for record in records} for name in ("pod", "host"))
-    lines = (line for record in records for line in _lines(record, len(pods) > 1, len(hosts) > 1))
+    pods, hosts, nodes = ({getattr(record, name) for record in records} for name in ("pod", "host", "node"))
+    lines = (line for record in records for line in _lines(record, len(pods) > 1, len(hosts) > 1, len(nodes) > 1))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
-def _lines(record: Record, several_pods: bool, several_hosts: bool) -> Iterator[str]:
-    """The lines of one record behind the labels of kubectl, or of the journal."""
+def _lines(record: Record, several_pods: bool, several_hosts: bool, several_nodes: bool) -> Iterator[str]:
+    """The lines of one record behind the labels of kubectl, of the journal, or of Ray."""
     front = f"[pod/{record.pod}/{record.container or 'main'}] " if several_pods and record.pod else ""
     front += f"{record.stamp} " if record.stamp else ""
     if record.stamp and record.host and not record.pod and (record.program or several_hosts):
         front += f"{record.host} {record.program or 'log[0]'}: "
+    if record.actor and not record.pod:
+        # A node stands where Ray has its address: numbers of processes are those of a node.
+        front += f"(worker pid={record.actor}{f', ip={_short(record.node)}' if several_nodes and record.node else ''}) "
     for line in record.text.rstrip().split("\n"):
         is_named = record.rank is None or line.startswith("[rank")
         yield front + ("" if is_named else f"[rank{record.rank}]: ") + line.rstrip("\r")
+
+
+def _short(node: str) -> str:
+    """As much of the name of a node as an address may be long."""
+    return _NO_ADDRESS.sub("", node)[:_LONGEST_ADDRESS]

@@ -19,8 +19,8 @@ TEXTS = (
 )  # fmt: skip
 """Of what was logged."""
 TIMES = (
-    "time", "timestamp", "@timestamp", "ts", "Time", "Timestamp", "asctime", "__REALTIME_TIMESTAMP", "eventTime", "date",
-    "Date", "datetime", "tsNs",
+    "time", "timestamp", "@timestamp", "ts", "Time", "Timestamp", "timestamp_ns", "asctime", "__REALTIME_TIMESTAMP",
+    "eventTime", "date", "Date", "datetime", "tsNs",
 )  # fmt: skip
 """Of when: in ISO 8601, as Kibana prints it, or as a number since 1970 in any unit."""
 _TRACEBACKS = (
@@ -30,7 +30,11 @@ _TRACEBACKS = (
 _PODS = ("pod_name", "pod", "podName", "kubernetes.pod_name", "kubernetes.pod.name")
 _CONTAINERS = ("container_name", "container", "containerName", "kubernetes.container_name", "kubernetes.container.name")
 _HOSTS = ("_HOSTNAME", "hostname", "host", "Host", "host.name", "node_name", "node")
+# CloudWatch keeps one stream for each host or container, whose name ends with that of it.
+_STREAMS = ("@logStream", "logStreamName", "logStream")
 _PROGRAMS, _PIDS = ("SYSLOG_IDENTIFIER", "_COMM"), ("_PID", "SYSLOG_PID")
+# Ray's records: the number of a process beside the job and the node that it is of.
+_PROCESS, _OF_RAY, _NODE = "process", ("job_id", "worker_id"), "node_id"
 _RANKS = ("rank", "global_rank", "world_rank", "RANK")
 _NAME = re.compile(r"\w[\w.-]{0,252}")
 _OF_KIBANA = "%b %d, %Y @ %H:%M:%S.%f"
@@ -42,7 +46,7 @@ _UNITS_OF_TIME = ((11, 1_000_000_000), (14, 1_000_000), (17, 1_000), (20, 1))
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was logged, when (as it is written, and in ns), by whom."""
+    """What was logged, when (as it is written, and in ns), by whom; `actor` is the number of a process of Ray on `node`."""
 
     text: str
     stamp: str | None = None
@@ -52,6 +56,8 @@ class Record:
     host: str | None = None
     program: str | None = None
     rank: int | None = None
+    actor: str | None = None
+    node: str | None = None
 
 
 def parsed(text: bytes | str) -> Any:
@@ -76,9 +82,11 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
         text=f"{text}\n{raised}" if raised and raised not in text else text,
         pod=_name(flat, _PODS),
         container=_name(flat, _CONTAINERS),
-        host=_name(flat, _HOSTS),
+        host=_name(flat, _HOSTS) or _of_stream(flat),
         program=_program(flat),
         rank=_rank(flat),
+        actor=_actor(value),
+        node=_first([value], (_NODE,)),
         **when(_first(flat, TIMES, str | int | float)),
     )
     return (
@@ -117,10 +125,22 @@ def _name(objects: Sequence[Mapping[str, Any]], names: Iterable[str]) -> str | N
     return found if isinstance(found, str) and _NAME.fullmatch(found) else None
 
 
+def _of_stream(objects: Sequence[Mapping[str, Any]]) -> str | None:
+    stream = _first(objects, _STREAMS)
+    name = stream.rpartition("/")[2] if stream else ""
+    return name if _NAME.fullmatch(name) else None
+
+
 def _program(objects: Sequence[Mapping[str, Any]]) -> str | None:
     """As the journal names it, with the number of its process; the kernel has none."""
     name, pid = _name(objects, _PROGRAMS), _first(objects, _PIDS)
     return name if name == "kernel" else f"{name or 'log'}[{pid}]" if pid and pid.isdecimal() else None
+
+
+def _actor(value: Mapping[str, Any]) -> str | None:
+    number = value.get(_PROCESS)
+    is_one = isinstance(number, int) and 0 < number < 1 << 31 and any(isinstance(value.get(name), str) for name in _OF_RAY)
+    return str(number) if is_one else None
 
 
 def _rank(objects: Sequence[Mapping[str, Any]]) -> int | None:

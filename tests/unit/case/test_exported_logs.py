@@ -236,3 +236,53 @@ def test_the_source_of_a_line_can_be_shown(forensics: Command, tmp_path: Path) -
     assert path == "export.json/records.log"
     shown = forensics("show", export, f"{path}#line={locator}")
     assert "[rank2]" in shown.out
+
+
+KILLED = (
+    "E1003 11:02:41.1 1 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) local_rank: 1 (pid: 83)"
+)
+
+
+@pytest.mark.parametrize("where", [{"labels": {"pod": "sft-0"}}, {"logStreamName": "prod/algo-1-17"}, {"hostname": "hx-1"}])
+def test_two_records_with_their_place_are_an_export(tmp_path: Path, where: dict[str, object]) -> None:
+    records = [{"timestamp": iso(n), "line": line, **where} for n, line in enumerate((KILLED, "ChildFailedError: "))]
+    (tmp_path / "export.json").write_text(json.dumps(records, indent=1))
+    assert named(verdict_of(tmp_path)) == {1}
+
+
+def test_two_records_without_a_place_may_be_anything() -> None:
+    assert lines_of_export(json.dumps([{"time": iso(n), "message": "done"} for n in (1, 2)]).encode()) is None
+
+
+def of_ray(number: int, text: str, process: int, node: str = "b1") -> dict[str, object]:
+    stamps = {"asctime": "2026-11-26 03:22:05,000", "timestamp_ns": (START_S + number) * 10**9}
+    return {**stamps, "levelname": "INFO", "message": text, "job_id": "02", "node_id": node, "process": process}
+
+
+RAISED = 'failed\nTraceback (most recent call last):\n  File "/app/loop.py", line 61, in fit\n    go()\nKeyError: 7'
+
+
+@pytest.mark.parametrize("nodes", [("b1",) * 4, ("b1", "b1", "c-2", "c-2")])
+def test_a_process_of_ray_in_records_is_the_rank_that_it_states(tmp_path: Path, nodes: Sequence[str]) -> None:
+    """Its error is where to begin: nothing shows whether the program passed it. Numbers of processes are those of a node."""
+    groups = [
+        of_ray(
+            n,
+            f"Setting up process group for: env:// [rank={n}, world_size=4]",
+            50 + n % 2 if len({*nodes}) > 1 else 50 + n,
+            node,
+        )
+        for n, node in enumerate(nodes)
+    ]
+    steps = [of_ray(10 + n, f"step {20 + n}/900 loss 2.1", 50) for n in range(3)]
+    last = {**groups[2], "message": RAISED, "timestamp_ns": (START_S + 30) * 10**9}
+    (tmp_path / "ray-train-app.log").write_text(json_lines([*groups, *steps, last]))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert verdict.leads[0].startswith("the error of rank 2: ")
+
+
+def test_an_error_below_which_a_job_goes_on_is_no_lead(tmp_path: Path) -> None:
+    steps = "".join(f"[rank0]: step {at}/900 loss 2.1\n" for at in range(20, 30))
+    (tmp_path / "job.log").write_text(f"[rank1]: ERROR {RAISED.replace(chr(10), chr(10) + '[rank1]: ')}\n{steps}")
+    assert not any("the error of rank" in lead for lead in verdict_of(tmp_path).leads)
