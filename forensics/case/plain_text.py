@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from forensics.ingest._shared.manuals import blocks_of_page, is_manual, is_page
+
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Of UTF-16, in which the shell of Windows writes the output of commands into files."""
 MOST_UTF16_BYTES = 1 << 27
@@ -27,6 +29,7 @@ _ENTITY = re.compile(rb"&(?:lt|gt|quot|amp|#39|#x27|#34|nbsp);")
 # Of a block of code alone: a page with headings and sentences is no log.
 _OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|<br\s?/?>")
 _TAG = re.compile(rb"</?[A-Za-z][\w-]{0,30}(?:\s[^<>\n]{0,200})?/?>")
+_ANY_TAG, _BREAK = re.compile(rb"</?[A-Za-z][^<>\n]{0,500}>"), re.compile(rb"<br\s?/?>", re.IGNORECASE)
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
 
 
@@ -64,6 +67,17 @@ def unescaped(content: bytes) -> bytes:
     if _TAG.search(bare):
         return content
     return html.unescape(bare.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def printed(content: bytes) -> bytes:
+    """What the blocks of a page in HTML show, below blank lines in place of all else; any other text as it is."""
+    if not is_page(content) or is_manual(content, "") or not (blocks := blocks_of_page(content)):
+        return content
+    kept: list[bytes] = []
+    for before, block in blocks:
+        kept += [b""] * (before - len(kept))
+        kept += _ANY_TAG.sub(b"", _BREAK.sub(b"\n", block)).split(b"\n")
+    return html.unescape(b"\n".join(kept).decode("utf-8", "replace")).encode("utf-8", "replace") + b"\n"
 
 
 def without_mentions(content: bytes) -> bytes:

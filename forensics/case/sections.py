@@ -24,6 +24,7 @@ from forensics.case.plain_text import (
     MOST_UTF16_BYTES,
     decoded,
     evened,
+    printed,
     unescaped,
     unwrapped,
     without_mentions,
@@ -86,7 +87,7 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
     elif len(plain) <= MOST_BYTES:
         plain = unwrapped(plain)
-    plain = evened(without_mentions(unescaped(plain))) if len(plain) <= MOST_BYTES else plain
+    plain = evened(without_mentions(unescaped(printed(plain)))) if len(plain) <= MOST_BYTES else plain
     if plain == content:
         return artefact, content
     stated = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))

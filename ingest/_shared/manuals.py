@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
 LARGEST_MANUAL = 1 << 18
 _ANY_TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
@@ -32,6 +33,18 @@ _COMMAND = re.compile(
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}<(?:!doctype html|html)\b", re.IGNORECASE)
 _PROSE = re.compile(rb"<(?:p|h[1-6]|li)[\s>]", re.IGNORECASE)
 _BLOCK = re.compile(rb"<pre\b[^>]{0,500}>(.*?)(?:</pre>|\Z)", re.IGNORECASE | re.DOTALL)
+# What people wrote one below the other: marked so for search engines, or by elements of posts and comments.
+_THREAD = re.compile(rb"DiscussionForumPosting|\bQAPage\b")
+_POST = re.compile(
+    rb"""<(?:div|article|section|li|td|main)\b[^>]{0,300}?\b(?:class|id)=["'](?:[^"'>]{0,200}[ _-])?"""
+    rb"""(?:topic-body|posts?|comments?|repl(?:y|ies)|answers?|question|message)(?=[ _"'\d-])""",
+    re.IGNORECASE,
+)
+_LEAST_POSTS = 2
+# Below instructions people comment as well.
+_PAGE_TITLE = re.compile(
+    rb"(?i:<title>[^<]{0,200}?\b(?:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet|wiki)\b)"
+)
 _LONGEST_QUOTE = 3
 _HEADING = re.compile(r"#{1,6} \S")
 _FENCE = ("```", "~~~")
@@ -51,7 +64,9 @@ def is_manual(content: bytes, path: str) -> bool:
     """
     if not may_be_manual(content, path) or len(content) > LARGEST_MANUAL:
         return False
-    if _PAGE.match(content):
+    if is_page(content):
+        if is_thread(content) and not _PAGE_TITLE.search(content):
+            return False
         quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
         return _PROSE.search(content) is not None and max(quoted, default=0) <= _MOST_PER_BLOCK
     lines = content.decode("utf-8", "replace").splitlines()
@@ -61,6 +76,21 @@ def is_manual(content: bytes, path: str) -> bool:
     is_surely = is_past or _SURELY.search(path.rpartition("/")[2]) is not None
     most = _MOST_PER_BLOCK if is_surely else _LONGEST_QUOTE
     return ((is_called_so or is_past) and _quotes_little(lines, most)) or _is_chapter(lines)
+
+
+def is_page(content: bytes) -> bool:
+    """Whether a text is a page in HTML."""
+    return _PAGE.match(content) is not None
+
+
+def is_thread(page: bytes) -> bool:
+    """Whether a page is a discussion, in whose posts somebody shows what happened to them."""
+    return _THREAD.search(page) is not None or len([*islice(_POST.finditer(page), _LEAST_POSTS)]) == _LEAST_POSTS
+
+
+def blocks_of_page(page: bytes) -> list[tuple[int, bytes]]:
+    """What was printed, block by block, each with the number of lines before it."""
+    return [(page.count(b"\n", 0, block.start(1)), block[1]) for block in _BLOCK.finditer(page)]
 
 
 def _quotes_little(lines: Sequence[str], most: int) -> bool:

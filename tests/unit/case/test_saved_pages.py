@@ -51,3 +51,30 @@ def test_a_console_that_was_saved_as_a_page_is_read(tmp_path: Path) -> None:
     steps = "".join(f"step {step}/900 loss 2.{step}\n" for step in range(20, 60))
     (tmp_path / "console.html").write_text(page(steps + LOG))
     assert named(verdict_of(tmp_path)) == {2}
+
+
+POST = '<div class="topic-body"><p>{0}</p></div>\n'
+
+
+def thread(title: str = "stuck since Monday", answer: str = "what is rank 2 doing?", log: str = LOG) -> str:
+    shown = POST.format("we see</p><pre><code>" + html.escape(log) + "</code></pre><p>any idea?")
+    return f"<!DOCTYPE html>\n<html><head><title>{title}</title></head><body>{shown}{POST.format(answer)}</body></html>\n"
+
+
+def test_what_somebody_shows_in_a_thread_that_was_saved_as_a_page(tmp_path: Path) -> None:
+    (tmp_path / "thread.html").write_text(thread())
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+def test_what_a_thread_says_of_its_end_counts(tmp_path: Path) -> None:
+    done = "solved</p><pre>{'loss': 0.52, 'epoch': 0.99}\n{'train_runtime': 912.4, 'train_samples_per_second': 12.1}</pre><p>"
+    (tmp_path / "thread.html").write_text(
+        thread(answer=done, log="{'loss': 0.71, 'epoch': 0.37}\n" + LOG[: LOG.index("[rank0]")])
+    )
+    assert not named(verdict_of(tmp_path))
+
+
+def test_comments_below_instructions_make_no_thread(tmp_path: Path) -> None:
+    (tmp_path / "hangs.html").write_text(thread("Troubleshooting hangs"))
+    with pytest.raises(ForensicsError, match="no evidence"):
+        verdict_of(tmp_path)
