@@ -73,6 +73,8 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'node_not_ready' AND 
     OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node'))
 GROUP BY subject ORDER BY subject
 """
+# Nodes that the cluster of the job lists as dead.
+_DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
 _PODS = r"""
 SELECT regexp_extract(subject, '^pod=(\S+)', 1), regexp_extract(subject, ' state=(\S+)', 1),
     regexp_extract(subject, ' running=(\d+)', 1), min(source) FROM logged_event
@@ -100,6 +102,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _by_local_number(connection)
     yield from _pod_that_does_not_run(connection)
     yield from _node_that_is_not_ready(connection)
+    yield from _dead_node(connection)
     yield from _exited_task(connection)
 
 
@@ -176,3 +179,10 @@ def _node_that_is_not_ready(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_READY, kinds=("node_not_ready",)):
         node, source = row
         yield f"console and kernel log of node {node}, and which pods of the job are on it: it is not ready ({source})"
+
+
+def _dead_node(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node; the list may hold nodes that former jobs lost."""
+    if row := only_row(connection, "log_events", _DEAD, kinds=("node_dead",)):
+        node, source = row
+        yield f"console and kernel log of node {node}, and which ranks ran there: its cluster found it dead ({source})"

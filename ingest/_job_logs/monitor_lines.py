@@ -1,7 +1,10 @@
 """Lines by which something that watches over processes says that one of them is gone, or that it did not come on.
 
+So do tables of the nodes of a cluster: Ray's, where a node that its autoscaler asked to go did nothing wrong, and the daemon
+that keeps nodes of AWS ParallelCluster.
 Upstream: `RankMonitorServer` of nvidia-resiliency-ext, which kills the rank that it watches when its time is over;
-collective_all_reduce_strategy.py of TensorFlow; src/lighthouse.rs of torchft; TaskSchedulerImpl and DAGScheduler of Spark,
+collective_all_reduce_strategy.py of TensorFlow; src/lighthouse.rs of torchft; `ray list nodes`; clustermgtd;
+TaskSchedulerImpl and DAGScheduler of Spark,
 whose barrier stages run the ranks of TorchDistributor and of Horovod.
 """
 
@@ -36,6 +39,17 @@ PATTERNS = (
         r"barrier task (?:Result|ShuffleMap)Task\(\d{1,9}, (?P<task>\d{1,7})\) finished unsuccessfully",
         "{task}",
     ),
+    pattern(
+        "node_dead",
+        r"\b[0-9a-f]{40,64} {1,8}(?P<who>[\w.:-]{2,253}) {1,24}(?:True|False) {1,24}DEAD\b"
+        r"(?! {1,40}(?:Expected termination|Termination of node that's idle|.{0,80}(?:autoscaler|scaled down|SIGTERM)))",
+        "{who}",
+    ),
+    pattern(
+        "node_dead",
+        r"Node state check: node (?P<who>[\w-]{1,253})\([\w.:]{1,64}\) in (?:\w{1,16} state: )?[\w+*]{0,60}(?:DOWN|FAIL)",
+        "{who}",
+    ),
 )
 WORDS = (
     "[RankMonitorServer:",
@@ -44,4 +58,5 @@ WORDS = (
     "Unresponsive receiver (",
     "Lost executor ",
     "finished unsuccessfully",
+    *(" DEAD", "Node state check: "),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.ingest._shared.node_lists import hosts
-from tests.recordings.verdicts import named, verdict_of
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 INIT = "".join(
     f"gx{1 + rank // 4}:{700 + rank}:{800 + rank} [{rank % 4}] NCCL INFO ncclCommInitRank comm 0x5{rank:x} rank {rank} "
@@ -197,3 +197,45 @@ def test_nodes_that_point_nowhere(tmp_path: Path, table: str) -> None:
     (tmp_path / "train.out").write_text(STEPS)
     (tmp_path / "nodes.txt").write_text(table)
     assert not any("not ready" in each for each in verdict_of(tmp_path).would_change)
+
+
+LISTED = " {0}  {1}{1}{1}{1}{1}{1}  192.0.2.{0}   False           {2:11} {3:70}192.0.2.{0}    CPU: 192.0   \n"
+CHECKED = (
+    "2026-08-19 02:32:11,405 - [slurm_plugin.slurm_resources:is_state_healthy] - WARNING - "
+    "Node state check: node {0}(192.0.2.4) in {1}\n"
+)
+
+
+def listed(*states: tuple[str, str]) -> str:
+    head = "    NODE_ID      NODE_IP     IS_HEAD_NODE    STATE    STATE_MESSAGE    NODE_NAME    RESOURCES_TOTAL\n"
+    return head + "".join(LISTED.format(at, f"1f0b8d6c{at}a", *state) for at, state in enumerate(states))
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        (
+            listed(("ALIVE", ""), ("DEAD", "Unexpected termination: health check failed due to missing too many heartbeats")),
+            "192.0.2.1",
+        ),
+        (CHECKED.format("q-st-p5-6", "DOWN state, node state: DOWN+CLOUD"), "q-st-p5-6"),
+        (CHECKED.format("q-st-p5-6", "failing state: DOWN+CLOUD+NOT_RESPONDING"), "q-st-p5-6"),
+    ],
+)
+def test_the_one_node_that_a_cluster_lists_as_dead_is_where_to_begin(tmp_path: Path, text: str, node: str) -> None:
+    verdict = pasted(tmp_path, text)
+    assert not named(verdict)
+    assert f"kernel log of node {node}," in verdict.leads[0]
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param([("DEAD", "Expected termination: received SIGTERM")], id="asked to go"),
+        pytest.param([("DEAD", "Termination of node that's idle for longer than 300s")], id="idle"),
+        pytest.param([("DEAD", "health check failed")] * 2, id="two"),
+    ],
+)
+def test_nodes_that_were_asked_to_go_or_are_several_are_no_lead(tmp_path: Path, states: list[tuple[str, str]]) -> None:
+    verdict = pasted(tmp_path, "[rank0]: step 4 loss 2.1\n" + listed(("ALIVE", ""), *states))
+    assert not any("kernel log of node" in lead for lead in verdict.leads)
