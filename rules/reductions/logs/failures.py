@@ -27,7 +27,8 @@ _OF_ANOTHER = re.compile(
     r"[Ww]atchdog|HorovodInternalError|(?:Ray)?ActorDiedError|WorkerCrashedError|RendezvousConnectionError|"
     r"[Cc]onnection (?:closed|reset|refused)|Broken pipe|[Rr]emote (?:process|peer)|"
     r"NCCL (?:error|communicator|operation|timeout)|"
-    r"error code is (?:4|6|7|9)\b|error code(?: is|:) ?50704[678]\b|hccl\w* api failed|[Cc]ollective call returned error|Transport init error|"
+    r"error code is (?:4|6|7|9)\b|error code(?: is|:) ?50704[678]\b|"
+    r"hccl\w* api failed|[Cc]ollective call returned error|Transport init error|"
     r"nccl(?:Remote|System|Internal|Unhandled\w*|InvalidUsage)(?:Error)?|unhandled (?:system|cuda) error|"
     # torch_npu names the call that failed, as `AclrtSynchronizeStreamWithTimeout`, whatever its error was.
     r"(?<!StreamWith)[Tt]imed? ?out|collective operation|monitoredBarrier|[Mm]ismatch between collectives|"

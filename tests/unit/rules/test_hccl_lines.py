@@ -146,7 +146,8 @@ def devices_to_begin_with(text: str, folder: Path) -> list[str]:
         pytest.param("".join(GAVE_UP.format(n) + SILENT.format(n, 7, "Heartbeat Lost") for n in (0, 3)), id="in the output"),
         pytest.param(GAVE_UP.format(0) + SILENT.format(0, 7, "Stuck"), id="stuck"),
         pytest.param(
-            GAVE_UP.format(0) + "serverId[198.51.100.7], deviceId[5], Heartbeat Lost Occurred, Possible Reason: 1\n", id="CANN 8.1"
+            GAVE_UP.format(0) + "serverId[198.51.100.7], deviceId[5], Heartbeat Lost Occurred, Possible Reason: 1\n",
+            id="CANN 8.1",
         ),
         pytest.param(TRACED.format(0, 7) + TRACED.format(1, 7) + FAILED, id="traced before a wait failed"),
     ],
@@ -161,7 +162,9 @@ def test_the_device_that_fell_silent_is_where_to_begin(tmp_path: Path, text: str
         pytest.param(TRACED.format(0, 7), id="no wait failed: jobs end as well"),
         pytest.param(FAILED + TRACED.format(0, 7), id="traced after the first wait failed"),
         pytest.param(TRACED.format(0, 7) + TRACED.format(0, 8) + FAILED, id="two devices"),
-        pytest.param(GAVE_UP.format(0) + SILENT.format(0, 7, "Error cqe"), id="a connection, of which either end may be at fault"),
+        pytest.param(
+            GAVE_UP.format(0) + SILENT.format(0, 7, "Error cqe"), id="a connection, of which either end may be at fault"
+        ),
     ],
 )
 def test_no_device_that_others_may_have_lost_in_good_order(tmp_path: Path, text: str) -> None:
