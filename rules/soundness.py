@@ -205,8 +205,9 @@ def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float) -> Iterato
     if len(parts) >= _LEAST_LINES and max(parts) < OF_LINE:
         reach = f"reaches more than {100 * max(parts):.0f} % of the rate of its line in its busiest epochs"
         yield f"no NIC {reach}: the whole network may be slow"
-    elif (most := most_of_lines(uses)) is not None and max(most, peak) < OF_LINE:
-        reach = f"moves more than {100 * most:.0f} % of the rate of its line while it has work"
+    elif (most := most_of_lines(uses)) is not None and (peak or most) < OF_LINE:
+        at = "at a stretch (median of the fastest host)" if peak else "while it has work"
+        reach = f"moves more than {100 * (peak or most):.0f} % of the rate of its line {at}"
         yield f"no NIC {reach}: the whole network may be slow"
     elif not parts and not any(use.line_rate for use in uses) and any(use.busy >= _BUSY for use in uses):
         yield "the lines of the NICs have no known rate: a network that was always slow would look like this"

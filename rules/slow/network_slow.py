@@ -44,7 +44,8 @@ def _evaluate(
     known = filled(nics, recorded)
     by_size = {use.host for use in known} - {use.host for use in nics}
     by_lines = [
-        _by_size(each, len(by_size)) for each in _of_lines(roster, known, least_sound, at_a_stretch(peaks, uses), thresholds)
+        _by_size(each, len(by_size))
+        for each in _of_lines(roster, known, least_sound, at_a_stretch(peaks, uses), by_hosts(recorded), thresholds)
     ]
     if liveness.may_move or by_captures:
         yield from by_lines or _of_past(roster, uses, fallen, thresholds)
@@ -59,13 +60,22 @@ def _by_size(finding: Finding, hosts: int) -> Finding:
 
 
 def _of_lines(
-    roster: Roster, uses: Sequence[LineUse], least_sound: float, peaks: Sequence[float], thresholds: Thresholds
+    roster: Roster,
+    uses: Sequence[LineUse],
+    least_sound: float,
+    peaks: Sequence[float],
+    calls: Sequence[float],
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch."""
+    """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch.
+
+    What it moved over its work bounds it from above, by far where its queue pairs take turns: then `calls` of all hosts decide.
+    """
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
-    below = peaks and max(peaks) < thresholds["most_of_peak"]
-    if most is None or most >= (OF_LINE if below else least_sound):
+    below = bool(peaks) and max(peaks) < thresholds["most_of_peak"]
+    slow_calls = len(calls) == len(peaks) and max(calls, default=1.0) < thresholds["most_of_peak"]
+    if most is None or (most >= least_sound and not (below and (most < OF_LINE or slow_calls))):
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
@@ -74,7 +84,8 @@ def _of_lines(
     if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or most < least_sound):
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
-        yield _finding(tuple(sorted(roster.ranks)), known, most, max(peaks, default=None))
+        at_most = max(calls) if slow_calls and most >= OF_LINE else None
+        yield _finding(tuple(sorted(roster.ranks)), known, most, max(peaks, default=None), at_most)
 
 
 def _of_past(roster: Roster, uses: LineUses, fallen: FallenRates, thresholds: Thresholds) -> Iterator[Finding]:
@@ -108,10 +119,10 @@ def _evidence_of_past(fallen: FallenRates, unseen: int) -> Iterator[Evidence]:
     )
 
 
-def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float, peak: float | None) -> Finding:
+def _finding(ranks: tuple[int, ...], uses: Sequence[LineUse], most: float, peak: float | None, calls: float | None) -> Finding:
     worst = max(uses, key=lambda use: (use.lost, use.host, use.nic))
     stretch = f"at a stretch, NICs of the fastest host move {100 * (peak or 0):.0f} % of their lines (median)"
-    evidence = tuple(_evidence(worst, uses, most))
+    evidence = tuple(_evidence(worst, uses, most, calls))
     return _whole(ranks, worst.lost, evidence if peak is None else (evidence[0], Evidence(stretch), *evidence[1:]))
 
 
@@ -134,7 +145,7 @@ def _whole(ranks: tuple[int, ...], lost: float, evidence: tuple[Evidence, ...]) 
     )
 
 
-def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[Evidence]:
+def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float, calls: float | None) -> Iterator[Evidence]:
     line = (worst.line_rate or 0.0) / 1e9
     yield Evidence(
         f"NIC {worst.nic} of {worst.host} moves {worst.rate / 1e9:.1f} GB/s at most while it has work, its line carries "
@@ -146,7 +157,10 @@ def _evidence(worst: LineUse, uses: Sequence[LineUse], most: float) -> Iterator[
     least = "no two hosts account" if count > _TWO else "no host accounts"
     pairs = f"{counted(count, 'pair')} of hosts that have no host in common are slow: {least} for all of it"
     seen = f"{counted(len(uses), 'NIC')} of {counted(hosts, 'host')}"
-    yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
+    if calls is None:
+        yield Evidence(f"none of {seen} moves more than {100 * most:.0f} % of the rate of its line")
+    else:
+        yield Evidence(f"large collectives move {100 * calls:.0f} % of the lines of the fastest host, by their size and time")
     yield Evidence(pairs)
     if count <= _TWO:
         yield Evidence("two hosts that are slow by the same amount would leave the same evidence", None, supports=False)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines, whole
+from forensics.rules.reductions.network.line_uses import LineUses, most_of_lines, whole
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
 # Bytes of a transfer: requests that complete together are a small part of it.
@@ -26,8 +26,8 @@ _MOST_PAUSE = 5
 _SAME_LENGTH = 1.01
 
 LinePeaks = NewType("LinePeaks", Mapping[tuple[str, str], float])
-"""Bytes per second of each NIC, by host and name, where its newest epochs hold a transfer as large as that; of a job none of
-whose NICs comes near its line by work requests, else empty."""
+"""Bytes per second of each NIC, by host and name, where its newest epochs hold a transfer as large as that; of a job that would
+win time at the rate of its lines by work requests, else empty."""
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
@@ -51,9 +51,11 @@ FROM cells WHERE bytes > 0 GROUP BY host, nic, epoch ORDER BY host, nic, epoch
 
 @reduction
 def line_peaks(connection: DuckDBPyConnection, logs: ShimLogs, uses: LineUses) -> LinePeaks:
-    """Read the newest epochs of the logs, where work requests leave open whether lines are full."""
-    most = most_of_lines(uses)
-    if most is None or most >= OF_LINE:
+    """Read the newest epochs of the logs, where work requests leave open whether lines are full.
+
+    Queue pairs that take turns bound the rate of their NIC so far from above that even half of a line may look like a full one.
+    """
+    if most_of_lines(uses) is None:
         return LinePeaks({})
     columns = connection.execute(_CELLS, {"sources": sorted(source_ids(logs))}).fetchnumpy()
     return LinePeaks(dict(_peaks(columns)))

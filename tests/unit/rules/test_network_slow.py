@@ -14,6 +14,7 @@ from forensics.case.build import open_case
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.network.line_peaks import LinePeaks, line_peaks
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses, apart, by_hosts, line_uses, most_of_lines
+from forensics.rules.reductions.network.recorded_uses import RecordedUses
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
 from forensics.rules.slow.network_slow import RULE
 from tests.recordings.nic_captures import LINE, Ring, captures, write
@@ -149,36 +150,47 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
 
 
 @pytest.mark.parametrize(
-    ("rates", "peaks", "is_named"),
+    ("rates", "peaks", "calls", "is_named"),
     [
-        ((14e9,), (13e9,), True),
-        ((14e9,), (21e9,), False),
-        ((14e9,), (13e9, 21e9), False),
-        ((18e9,), (13e9,), False),
-        ((14e9, 8e9), (13e9, 9e9), False),
-        ((14e9, 8e9), (13e9,), True),
-        ((14e9,), (13e9, None), False),
+        ((14e9,), (13e9,), (), True),
+        ((14e9,), (21e9,), (), False),
+        ((14e9,), (13e9, 21e9), (), False),
+        ((18e9,), (13e9,), (), False),
+        ((20e9,), (13e9,), (12e9,), True),
+        ((20e9,), (13e9,), (19e9,), False),
+        ((20e9,), (13e9,), (12e9, None), False),
+        ((20e9,), (21e9,), (12e9,), False),
+        ((14e9, 8e9), (13e9, 9e9), (), False),
+        ((14e9, 8e9), (13e9,), (), True),
+        ((14e9,), (13e9, None), (), False),
     ],
     ids=[
         "half",
         "sound",
         "one host is sound",
-        "by its work it is sound",
+        "its work leaves it open",
+        "its work leaves it open, calls do not",
+        "calls are sound",
+        "calls of half of the hosts",
+        "collectives behind computation",
         "not alike",
         "alike at a stretch",
         "not seen of each host",
     ],
 )
 def test_half_of_the_lines_is_slow_where_nothing_moves_more_at_a_stretch(
-    rates: tuple[float, ...], peaks: tuple[float | None, ...], is_named: bool
+    rates: tuple[float, ...], peaks: tuple[float | None, ...], calls: tuple[float | None, ...], is_named: bool
 ) -> None:
+    """Queue pairs that take turns bound what a NIC moves from above alone: there collectives must say the same."""
     case = recorded("network-slow")
     hosts = [host for (host,) in case.execute("SELECT DISTINCT host FROM devices WHERE kind = 'port' ORDER BY host").fetchall()]
     ring = zip(hosts, (*hosts[1:], hosts[0]), strict=True)
     uses = LineUses(tuple(LineUse(a, "m", (n,), rates[n % len(rates)], 0.5, 25e9, "x", (b,)) for n, (a, b) in enumerate(ring)))
     moved = [(host, peaks[at % len(peaks)]) for at, host in enumerate(hosts)]
     stretch = LinePeaks({(host, "m"): peak for host, peak in moved if peak is not None})
-    found, _ = run(supply_of(case, instead={LineUses: uses, LinePeaks: stretch}), [RULE], {})
+    timed = [replace(use, rate=rate) for at, use in enumerate(uses) if calls and (rate := calls[at % len(calls)]) is not None]
+    given: dict[object, object] = {LineUses: uses, LinePeaks: stretch, RecordedUses: RecordedUses(tuple(timed))}
+    found, _ = run(supply_of(case, instead=given), [RULE], {})
     assert bool(found) is is_named
     assert not found or any("at a stretch" in each.statement for each in found[0].evidence)
 
@@ -208,7 +220,8 @@ def test_what_a_nic_moves_at_a_stretch(pause: int, each_mb: int, lengths: tuple[
         slow = LineUses(tuple(nics((12e9,) * 4)))
         found = line_peaks(opened, logs, slow)
         assert {nic: round(rate / GB) for nic, rate in found.items()} == ({("n0", "m"): gb} if gb else {})
-        assert not line_peaks(opened, logs, LineUses(tuple(nics((24e9,) * 4)))), "lines that are full are not asked about"
+        full = LineUses(tuple(nics((24e9,) * 4, busy=0.9)))
+        assert not line_peaks(opened, logs, full), "where nothing is to be won, epochs are not asked"
 
 
 @pytest.mark.parametrize(
