@@ -67,12 +67,13 @@ def _findings(
 def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, ...]], flows: Sequence[Flow]) -> Finding:
     """Two ends of one link cannot be distinguished; one that all broken links share can."""
     first, single = flows[0], len(ends) == 1
+    ranks = tuple(sorted(rank for together in ends for rank in together))
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"
     # What arrived without a word of it may be the proxy of the sender, which does not look.
     known = Confidence.CONFIRMED if waiting and first.receive and not first.lies_there else Confidence.LIKELY
     return Finding(
-        ranks=tuple(sorted(rank for ranks in ends for rank in ranks)),
+        ranks=ranks,
         cause=Cause.NETWORK_DOWN,
         stage=flow_stage(first),
         belief=Belief.BEHIND_AND_BUSY,
@@ -81,7 +82,7 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, 
         evidence=tuple(_evidence(flows, waiting)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
-        resource=_resource(queue_pairs, flows),
+        resource=_resource(queue_pairs, flows, ranks),
         mechanism=Mechanism(state, "local" if single else "unknown"),
         since=flow_since(roster, first),
         next_steps=(
@@ -99,9 +100,19 @@ def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Ev
     yield from dict.fromkeys(waiting[:_SHOWN])
 
 
-def _resource(queue_pairs: QueuePairs, flows: Sequence[Flow]) -> Resource:
-    """Where the first flow leaves; its channel and queue pair only when it is the only one that stands still."""
+def _resource(queue_pairs: QueuePairs, flows: Sequence[Flow], ranks: Sequence[int]) -> Resource:
+    """Where the first flow has an end at the accused ranks, and who is at its other end.
+
+    Its channel and queue pair only where it is the only one that stands still.
+    """
     flow, single = flows[0], len({each.channel for each in flows}) == 1
+    peers = tuple(rank for rank in (flow.proxy, flow.receiver) if rank not in ranks) or (flow.receiver,)
+    if flow.proxy not in ranks:
+        there = flow.receive
+        name = there.queue_pair if there and single else None
+        return Resource(
+            nic=there.nic if there else None, channel=flow.channel if single else None, queue_pair=name, peer_ranks=peers
+        )
     pair, end = queue_pair_of(queue_pairs, flow), flow.send
     name = pair.name if pair else end.queue_pair if end else None
     return Resource(
@@ -109,7 +120,7 @@ def _resource(queue_pairs: QueuePairs, flows: Sequence[Flow]) -> Resource:
         port=str(pair.port) if pair and pair.port else None,
         channel=flow.channel if single else None,
         queue_pair=name if single else None,
-        peer_ranks=(flow.receiver,),
+        peer_ranks=peers,
     )
 
 

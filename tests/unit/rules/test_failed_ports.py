@@ -67,6 +67,15 @@ def test_a_port_that_reads_as_down_is_a_record_of_the_fault(read: set[int], beli
     assert found.ranks == (0,) and (found.belief is Belief.DIRECT_RECORD) == (read == {0})
 
 
+@pytest.mark.parametrize(("failed", "other"), [(0, 2), (2, 0)])
+def test_the_nic_and_the_peer_are_those_of_the_accused_end(failed: int, other: int) -> None:
+    given: dict[object, object] = {FailedPorts: FailedPorts({failed: LINE})}
+    (found,) = run(supply_of(recorded("chunk-not-delivered"), instead=given), [chunk_not_delivered.RULE], {})[0]
+    at = found.resource
+    assert found.ranks == (failed,) and at is not None and at.peer_ranks == (other,)
+    assert at.queue_pair is None or at.nic is None or at.queue_pair.startswith(at.nic)
+
+
 @pytest.mark.slow
 @pytest.mark.first(1)
 def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
