@@ -74,10 +74,11 @@ def _evaluate(
         if not few or (not each.is_known and seen.intersection(each.ranks)):
             continue  # what the network itself shows of such a link shows more
         found = hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
+        found = hardware.on_one_link(found)
         if spared := sorted(set(users.of(each.ranks)) - set(ranks)):
             found = _beside_its_nic(found, spared)
         yield shown_by_cores(found, busy, roster)
-        if victims := {rank for call in each.calls for rank in call.ranks} - set(ranks):
+        if victims := {rank for call in each.calls for rank in call.ranks} - set(found.ranks):
             yield blocked_ranks(users.of(victims))
 
 

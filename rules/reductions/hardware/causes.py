@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forensics.model import Cause, Component, Evidence, Finding, Granularity, Members
+from forensics.model import Cause, Component, Evidence, Finding, Granularity, Mechanism, Members
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 
@@ -93,6 +93,28 @@ class Hardware:
         held = {each for each in {rank, *peers} if any((sign.factor or 0.0) > 1 for sign in self._of(Oddity.THROTTLED, [each]))}
         by = max((sign.factor or 0.0 for sign in self._of(Oddity.THROTTLED, [rank])), default=0.0)
         return held == {rank} and by >= least_factor and self.read.issuperset(peers)
+
+    def on_one_link(self, finding: Finding) -> Finding:
+        """One of several whose transfers alone are slow, for a narrow PCIe link: the one whose GPU has it.
+
+        All else that is slow of it stays open: others of which nothing was read, or with a sign of their own.
+        """
+        narrow = tuple(rank for rank in finding.ranks if self._of(Oddity.NARROW, [rank]))
+        signs = {*_OF_NETWORK, *_BESIDE_NETWORK}
+        odd = [rank for rank in finding.ranks if any(sign.kind in signs for sign in self.signs.get(rank, ()))]
+        is_open = finding.cause is not Cause.PCIE_DEGRADED or finding.members is not Members.ONE_OF
+        if is_open or len(narrow) != 1 or [*narrow] != odd or not self.read.issuperset(finding.ranks):
+            return finding
+        others = format_ranks(sorted({*finding.ranks} - {*narrow}))
+        said = f"GPU and NIC of each of ranks {others} show nothing that would account for it"
+        return replace(
+            finding,
+            ranks=narrow,
+            members=Members.EACH,
+            granularity=Granularity.RANK,
+            mechanism=Mechanism("late_end", "local"),
+            evidence=(*finding.evidence, Evidence(said)),
+        )
 
     def _undecided(self, kind: Oddity, finding: Finding, slowdown: float | None) -> Finding:
         """A finding about a guest as one about its device, where a narrow link accounts for it too: either may cost nothing."""

@@ -12,7 +12,7 @@ import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, Members, StageRef
-from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
 
@@ -246,6 +246,35 @@ def test_a_narrow_link_explains_a_slow_network_too_and_without_signs_nothing_cha
     assert found.refined(before, (Cause.NETWORK_SLOW,)).cause is Cause.PCIE_DEGRADED
     spared = finding(Cause.NETWORK_SLOW, 0)
     assert found.refined(spared, (Cause.NETWORK_SLOW,)) == spared
+
+
+@pytest.mark.parametrize(
+    ("lanes", "cause", "named"),
+    [
+        ((16, 8, 16, 16, 16), Cause.PCIE_DEGRADED, (1,)),
+        ((8, 8, 16, 16, 16), Cause.PCIE_DEGRADED, (0, 1)),
+        ((16, 16, 8, 16, 16), Cause.NETWORK_SLOW, (0, 1)),
+        ((None, 8, 16, 16, 16), Cause.PCIE_DEGRADED, (0, 1)),
+    ],
+    ids=["of one", "of both", "of neither", "the other not read"],
+)
+def test_of_two_whose_transfers_are_slow_the_one_with_the_narrow_link_is_meant(
+    lanes: tuple[int | None, ...], cause: Cause, named: tuple[int, ...]
+) -> None:
+    """Where the other one was read, and nothing of it would account for slow transfers."""
+    read = {at: gpu(at, readings=reading(pcie_width=width)) for at, width in enumerate(lanes) if width}
+    found = hardware_signs(Machines(read, own={"a": frozenset(range(100, 105))}))
+    both = finding(Cause.NETWORK_SLOW, 0, 1, members=Members.ONE_OF)
+    one = found.on_one_link(found.refined(both, (Cause.NETWORK_SLOW,), 1.9))
+    assert (one.cause, one.ranks, one.members is Members.EACH) == (cause, named, len(named) == 1)
+
+
+def test_a_sign_at_the_other_end_of_a_slow_link_leaves_both_meant() -> None:
+    found = of(gpu(0), gpu(1, readings=reading(pcie_width=8)), gpu(2))
+    other = Sign(Oddity.ERRORS, "its port counts errors", "ib.json")
+    odd = Hardware({**found.signs, 0: (other,)}, found.read)
+    narrow = replace(finding(Cause.PCIE_DEGRADED, 0, 1, members=Members.ONE_OF))
+    assert odd.on_one_link(narrow) == narrow and found.on_one_link(narrow).ranks == (1,)
 
 
 def test_a_folder_as_it_is_collected(tmp_path: Path) -> None:
