@@ -49,6 +49,16 @@ WHERE l.kind IN ('task_blocked', 'hung_task') AND NOT EXISTS (
 GROUP BY p.rank, p.pid ORDER BY ALL
 """
 
+# Of processes of unknown ranks that are called alike, the one that sleeps in the kernel in its last sample.
+_ASLEEP = """
+WITH seen AS (
+    SELECT p.source_id, p.pid, p.name, arg_max(p.state, p.sample) AS state, arg_max(p.wchan, p.sample) AS wchan
+    FROM processes p WHERE p.rank IS NULL AND p.pid = p.thread AND p.state IS NOT NULL GROUP BY ALL)
+SELECT s.path, x.name, count(*) AS alike, min(x.pid) FILTER (x.state = 'D'), min(x.wchan) FILTER (x.state = 'D')
+FROM seen x JOIN sources s USING (source_id) GROUP BY s.path, x.name
+HAVING count(*) FILTER (x.state = 'D') = 1 AND count(*) >= 4 ORDER BY ALL
+"""
+
 
 def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
@@ -57,6 +67,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _of_experts(connection)
     yield from _not_reached(connection)
     yield from _blocked(connection)
+    yield from _asleep(connection)
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -98,3 +109,13 @@ def _blocked(connection: DuckDBPyConnection) -> Iterator[str]:
         rank, pid, seconds, source = row
         how = f"the kernel found it blocked for more than {seconds} s ({source})"
         yield f"what process {pid} of rank {rank} waits for in the kernel (`cat /proc/{pid}/stack`), and its files: {how}"
+
+
+def _asleep(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of those of a table; a moment in the kernel is nothing, so it is to be looked at again."""
+    found = rows_of(connection, "processes", _ASLEEP)
+    if len(found) == 1:
+        ((path, name, alike, pid, wchan),) = found
+        where = f" at {wchan}" if wchan else ""
+        how = f"of {alike} processes called {name} it alone sleeps in the kernel{where} ({path})"
+        yield f"what process {pid} waits for in the kernel (`cat /proc/{pid}/stack`), and its files: {how}"

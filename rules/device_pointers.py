@@ -18,6 +18,20 @@ SELECT host, device, min(code), min(source) FROM device_event
 WHERE kind = 'sxid' AND regexp_matches(text, '\\bFatal\\b|NVSwitch fatal error') AND NOT contains(text, 'Non-fatal')
 GROUP BY host, device ORDER BY ALL
 """
+# NICs whose driver found their firmware stopped, but for those that came back.
+_NICS = "SELECT host, device, min(source) FROM device_event WHERE kind = 'nic_fatal' GROUP BY host, device ORDER BY ALL"
+_NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealthy' GROUP BY subject, locator ORDER BY ALL"
+# Alerts that fire, by the device, or the host, that they are about.
+_ALERTS = r"""
+SELECT regexp_extract(subject, '^host=(\S+)', 1) AS place, regexp_extract(subject, ' device=(\S+)', 1) AS unit,
+    string_agg(DISTINCT regexp_extract(subject, ' (\S+)$', 1), ', ' ORDER BY regexp_extract(subject, ' (\S+)$', 1)), min(source)
+FROM logged_event WHERE kind = 'alert' GROUP BY place, unit ORDER BY ALL
+"""
+_PAIRS = r"""
+SELECT regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, ' slow=(\S+)', 1),
+    regexp_extract(subject, ' usual=(\S+)', 1), regexp_extract(subject, ' unit=(\S+)', 1), min(source)
+FROM logged_event WHERE kind = 'pairs_slow' GROUP BY ALL ORDER BY ALL
+"""
 # Whose gradients differ although they were made equal: its GPU, or its copy of the model.
 _NORMS = r"""
 SELECT rank, regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, 'others=(\S+)', 1),
@@ -31,6 +45,10 @@ def device_pointers(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterat
     yield from _failed_tests(connection)
     yield from _started_anew(connection, errors)
     yield from _failed_switch(connection)
+    yield from _failed_nic(connection)
+    yield from _unhealthy_npu(connection)
+    yield from _alerts(connection)
+    yield from _slow_pairs(connection)
 
 
 def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -55,6 +73,34 @@ def _failed_switch(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "device_events", _SWITCHES, kinds=("sxid",)):
         host, device, code, source = row
         yield f"the NVSwitch {place(device, host)} and the links to it: it reported a fatal error (SXid {code}; {source})"
+
+
+def _failed_nic(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "device_events", _NICS, kinds=("nic_fatal",)):
+        host, device, source = row
+        yield f"the NIC {place(device, host)} and the ranks that use it: its driver found its firmware stopped ({source})"
+
+
+def _unhealthy_npu(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "log_events", _NPUS, kinds=("npu_unhealthy",)):
+        what, source = row
+        yield f"{what} and the rank on it: the tool of its vendor finds it alone not in order ({source})"
+
+
+def _alerts(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Those of one host, and of one device where all say which."""
+    found = rows_of(connection, "log_events", _ALERTS, kinds=("alert",))
+    if len({host for host, *_ in found}) == 1:
+        host, device, names, source = found[0]
+        where = place(f"device {device}", host) if len(found) == 1 and device else host
+        yield f"{where} and the ranks there: alerts fire of it ({names}; {source})"
+
+
+def _slow_pairs(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "log_events", _PAIRS, kinds=("pairs_slow",)):
+        host, slow, usual, unit, source = row
+        rates = f"a test of pairs of hosts reached {slow} {unit} at most with it, else {usual} ({source})"
+        yield f"NICs, cables and GPUs of {host}: {rates}"
 
 
 def norm_differs(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -73,6 +73,11 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'node_not_ready' AND 
     OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node'))
 GROUP BY subject ORDER BY subject
 """
+# Conditions of nodes that tell of their devices, by node.
+_CONDITIONS = r"""
+SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\S+)$', 1)), min(source)
+FROM logged_event WHERE kind = 'node_condition' GROUP BY node ORDER BY node
+"""
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
 _PODS = r"""
@@ -103,6 +108,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _pod_that_does_not_run(connection)
     yield from _node_that_is_not_ready(connection)
     yield from _dead_node(connection)
+    yield from _node_in_trouble(connection)
     yield from _exited_task(connection)
 
 
@@ -179,6 +185,13 @@ def _node_that_is_not_ready(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_READY, kinds=("node_not_ready",)):
         node, source = row
         yield f"console and kernel log of node {node}, and which pods of the job are on it: it is not ready ({source})"
+
+
+def _node_in_trouble(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node whose own conditions tell of its devices."""
+    if row := only_row(connection, "log_events", _CONDITIONS, kinds=("node_condition",)):
+        node, condition, source = row
+        yield f"devices and kernel log of node {node}, and which ranks ran there: its condition {condition} is bad ({source})"
 
 
 def _dead_node(connection: DuckDBPyConnection) -> Iterator[str]:

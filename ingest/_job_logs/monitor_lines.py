@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from forensics.ingest._job_logs.patterns import pattern
 
+ALERT = "alert firing "
+"""In front of an alert of Prometheus that fires, as exports of them are written."""
 KILLED_BY_MONITOR = "its monitor ends it"
 PATTERNS = (
     # All ranks wait when one hangs: whose monitor looks first is chance.
@@ -50,6 +52,15 @@ PATTERNS = (
         r"Node state check: node (?P<who>[\w-]{1,253})\([\w.:]{1,64}\) in (?:\w{1,16} state: )?[\w+*]{0,60}(?:DOWN|FAIL)",
         "{who}",
     ),
+    # `npu-smi info`, and `hccn_tool -i 6 -link -g` of one device after the other.
+    pattern(
+        "npu_unhealthy",
+        r"^\| (?P<npu>\d{1,2}) {1,8}\d{3}\w{1,12} {1,24}\| (?:Alarm|Critical|UNKNOWN) {1,12}\|",
+        "NPU {npu}",
+        ("| ",),
+    ),
+    pattern("npu_unhealthy", r"^link status: DOWN\b", "the link of an NPU"),
+    pattern("alert", rf"^{ALERT}(?P<name>\S{{1,120}}) (?P<where>host=\S{{1,253}}(?: device=\S{{1,80}})?)", "{where} {name}"),
 )
 WORDS = (
     "[RankMonitorServer:",
@@ -58,5 +69,5 @@ WORDS = (
     "Unresponsive receiver (",
     "Lost executor ",
     "finished unsuccessfully",
-    *(" DEAD", "Node state check: "),
+    *(" DEAD", "Node state check: ", "| Alarm ", "| Critical ", "| UNKNOWN ", "link status: DOWN", ALERT),
 )

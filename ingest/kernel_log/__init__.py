@@ -80,6 +80,13 @@ _DEVICE_EVENTS = (
         r"in (?!total)\w{1,40} block",
         "{device}",
     ),
+    # The driver of a NIC whose firmware stopped, and that does not come back by itself.
+    pattern(
+        "nic_fatal",
+        r"mlx5_core (?P<device>[\da-f]{4}:[\da-f:.]{1,31}[\da-f])(?: \w{1,16})?: .{0,80}"
+        r"(?:Fatal error \d{1,3} detected|health recovery flow aborted|reached miss count)",
+        "{device}",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (
@@ -140,6 +147,7 @@ _WORDS = (
     ),
     "SIGSEGV",
     "uncorrectable hardware errors",
+    *("Fatal error ", "recovery flow aborted", "reached miss count"),
     *("NVSwitch fatal error", "GPU reset begin!", "Device heartbeat failed!", "reset device"),
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )

@@ -10,20 +10,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._job_logs.pods import EVICTED
-from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.content import Lines, read_json
 from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.scheduler_log import accounts, down_nodes, kube_nodes, pod_table
+from forensics.ingest.scheduler_log import accounts, down_nodes, event_records, kube_nodes, lost_by_job, pod_table
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
+SNIFFED_BYTES = 4096
 
 _SLURM = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?\] ")
 _EVENTS = re.compile(r"(?:NAMESPACE +)?LAST SEEN +TYPE +REASON +OBJECT +MESSAGE")
@@ -71,6 +73,7 @@ _WORDS = (
     *("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning"),
     *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: ", "usage exceeds "),
     *down_nodes.WORDS,
+    *lost_by_job.WORDS,
 )
 _SHORTEST = 7
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
@@ -129,6 +132,8 @@ def sniff(head: bytes, path: str) -> int:
     """Lines with the time and words of a Slurm daemon, its tables of nodes, or the tables of kubectl."""
     if b"\0" in head:
         return 0
+    if event_records.is_document(head):
+        return 50
     lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
     slurm = [line for line in lines if _SLURM.match(line)]
     if lines and 2 * len(slurm) > len(lines) and any(_SLURM_WORD.search(line) for line in slurm):
@@ -145,11 +150,37 @@ def sniff(head: bytes, path: str) -> int:
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
-    """Log events in the order of the lines."""
+    """Log events in the order of the lines, or of the times of records."""
+    if event_records.is_document(artefact.begin(SNIFFED_BYTES)):
+        yield from _of_document(artefact)
+    else:
+        yield from _of_text(artefact)
+
+
+def _of_document(artefact: Artefact) -> Iterator[Item]:
+    """A document has one place, its beginning."""
+    document = read_json(artefact)
+    if isinstance(document, Problem):
+        yield document
+        return
+    columns: dict[str, list[Any]] = defaultdict(list)
+    ready = kube_nodes.ReadyNodes()
+    for row in islice(event_records.rows_of_document(document), MAX_EVENTS):
+        ready.feed(1, row)
+        for kind, subject in _events(row[:MAX_TEXT], None):
+            _add(columns, 1, row[:MAX_TEXT], kind, subject)
+    for end in ready.lost():
+        _add(columns, *end)
+    if columns["kind"]:
+        yield Batch("log_events", columns)
+
+
+def _of_text(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
+    of_jobs, ready = lost_by_job.LostByJob(), kube_nodes.ReadyNodes()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
@@ -159,6 +190,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
             indexed.feed(line, pod)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
+        of_jobs.feed(number, line)
+        ready.feed(number, line)
         if finished := _FINISHED.match(line):
             _date(columns, number, finished["when"])
             continue
@@ -170,7 +203,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
-    for end in account.ends():
+    for end in (*account.ends(), *of_jobs.lost(), *ready.lost()):
         _add(columns, *end)
     if columns["kind"]:
         yield Batch("log_events", columns)

@@ -1,0 +1,118 @@
+"""What clusters and their monitors say of nodes and devices: one that stands out is where to begin, and nobody is accused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.recordings.verdicts import named, verdict_of
+
+NODE = (
+    "Name:               pool-a-{0}\nRoles:              <none>\nTaints:             <none>\nConditions:\n"
+    "  Type                 Status  LastHeartbeatTime                 Reason              Message\n"
+    "  MemoryPressure       False   Tue, 11 Nov 2025 20:00:40 +0000   KubeletHasMemory    kubelet has memory\n"
+    "  Ready                True    Tue, 11 Nov 2025 20:00:40 +0000   KubeletReady        kubelet is ready\n{1}"
+)
+CONDITION = "  {0:20} {1:7} Tue, 11 Nov 2025 20:00:40 +0000   Reason              text of the monitor\n"
+SLURM = (
+    "[2025-06-21T04:10:02.114] sched: Allocate JobId=88 NodeList={0} #CPUs=768 Partition=train\n"
+    "[2025-06-21T07:45:10.511] error: Nodes gx-7 not responding\n"
+    "[2025-06-21T07:49:33.870] error: Node gx-7 not responding, setting DOWN\n"
+    "[2025-06-21T07:49:33.871] _job_complete: JobId=88 {1}\n"
+)
+AGAIN = "[2025-06-21T09:49:33.870] sched: Allocate JobId=91 NodeList=gx-[6-7] #CPUs=192 Partition=train\n"
+HEALTH = "[1022311.004821] mlx5_core 0000:9a:00.{0}: {1}\n"
+NPU = "| {0}     910B3               | {1:13} | 101.2       45                0    / 0             |\n"
+
+
+def events(*rows: tuple[str, str, str, str]) -> str:
+    """As `kubectl get events -o json` prints them: time, reason, kind and name of the object."""
+    items = [
+        {"kind": "Event", "lastTimestamp": at, "reason": reason, "type": "Normal", "message": "told", "involvedObject": about}
+        for at, reason, *place in rows
+        for about in [dict(zip(("kind", "name"), place, strict=True))]
+    ]
+    return json.dumps({"apiVersion": "v1", "items": items, "kind": "List"}, indent=4)
+
+
+def alerts(*each: tuple[str, Mapping[str, str]]) -> str:
+    sent = [{"status": state, "labels": {"alertname": "GPU Xid", **labels}} for state, labels in each]
+    return json.dumps({"receiver": "on-call", "status": "firing", "alerts": sent}, indent=2)
+
+
+def processes(*states: str) -> str:
+    rows = (f"{700 + at} {state:5}{'folio_wait_bit' if state == 'D' else '-':20} python\n" for at, state in enumerate(states))
+    return "  PID STAT WCHAN               COMMAND\n" + "".join(rows)
+
+
+def pairs(slow: str, form: str = "{0} <-> {1}: {2} GB/s\n", hosts: int = 5) -> str:
+    names = [f"hx-{number}" for number in range(hosts)]
+    rates = [(one, two, 171 if slow in (one, two) else 366) for at, one in enumerate(names) for two in names[at + 1 :]]
+    return "".join(form.format(one, two, rate + at / 10) for at, (one, two, rate) in enumerate(rates))
+
+
+LOST = ("2025-08-02T15:01:55Z", "NodeNotReady", "Node", "pool-a-3")
+STARTED = ("2025-08-02T10:11:12Z", "Started", "Pod", "pre-2")
+XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("node.txt", NODE.format(1, CONDITION.format("XidCriticalError", "True")), "node pool-a-1, and which ranks"),
+        ("node.txt", NODE.format(1, CONDITION.format("AcceleratedHardwareReady", "False")), "node pool-a-1, and which ranks"),
+        ("slurmctld.log", SLURM.format("gx-[3-10]", "WTERMSIG 9"), "kernel log of node gx-7"),
+        ("events.json", events(STARTED, LOST), "node pool-a-3, and which pods"),
+        ("dmesg.txt", HEALTH.format(0, "poll_health:831:(pid 0): Fatal error 3 detected"), "the NIC 0000:9a:00.0"),
+        ("npu.txt", "".join(NPU.format(at, "Alarm" if at == 5 else "OK") for at in range(8)), "NPU 5 and the rank on it"),
+        ("links.txt", "link status: UP\nlink status: DOWN\nlink status: UP\n", "the link of an NPU"),
+        ("alert.json", alerts(XID), "device 3 of hx-4 and the ranks there: alerts fire of it (GPU_Xid;"),
+        ("alert.json", alerts(XID, ("firing", {"instance": "hx-4:9100"})), "hx-4 and the ranks there"),
+        ("ps.txt", processes("R", "R", "D", "R"), "what process 702 waits for in the kernel"),
+        ("pairs.txt", pairs("hx-3"), "NICs, cables and GPUs of hx-3: a test of pairs of hosts reached 171.9 GB/s at most"),
+        ("pairs.txt", pairs("hx-0", "| {0} | {1} | {2} Gb/s |\n"), "NICs, cables and GPUs of hx-0"),
+        ("pairs.csv.txt", pairs("hx-1", "{0},{1},{2} Gbps\n"), "NICs, cables and GPUs of hx-1"),
+    ],
+)
+def test_the_one_that_stands_out(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert said in verdict.leads[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("node.txt", NODE.format(1, CONDITION.format("XidCriticalError", "False")), id="no trouble"),
+        pytest.param("node.txt", NODE.format(1, CONDITION.format("GpuHealthy", "True")), id="in order"),
+        pytest.param(
+            "nodes.txt", "".join(NODE.format(at, CONDITION.format("XidCriticalError", "True")) for at in (1, 2)), id="two nodes"
+        ),
+        pytest.param("slurmctld.log", SLURM.format("gx-[3-6]", "WTERMSIG 9"), id="a node of another job"),
+        pytest.param("slurmctld.log", SLURM.format("gx-[3-10]", "WEXITSTATUS 0"), id="a job that ended well"),
+        pytest.param("slurmctld.log", SLURM.format("gx-[3-10]", "WTERMSIG 9") + AGAIN, id="a node that a later job was given"),
+        pytest.param(
+            "events.json", events(STARTED, LOST, ("2025-08-02T15:05:00Z", "NodeReady", "Node", "pool-a-3")), id="back"
+        ),
+        pytest.param("events.json", events(LOST, ("2025-08-02T15:05:00Z", "NodeNotReady", "Node", "pool-a-4")), id="two lost"),
+        pytest.param("npu.txt", "".join(NPU.format(at, "OK") for at in range(8)), id="all NPUs in order"),
+        pytest.param("npu.txt", "".join(NPU.format(at, "Alarm") for at in range(8)), id="all NPUs alike"),
+        pytest.param("links.txt", "link status: DOWN\nlink status: DOWN\n", id="two links"),
+        pytest.param("alert.json", alerts(("resolved", XID[1])), id="over"),
+        pytest.param("alert.json", alerts(XID, ("firing", {"Hostname": "hx-5", "gpu": "3"})), id="two hosts"),
+        pytest.param("ps.txt", processes("R", "R", "R", "R"), id="nobody sleeps"),
+        pytest.param("ps.txt", processes("D", "R", "D", "R"), id="two sleep"),
+        pytest.param("pairs.txt", "[rank0]: step 4 loss 2.1\n" + pairs("none"), id="all pairs alike"),
+        pytest.param("pairs.txt", "[rank0]: step 4 loss 2.1\n" + pairs("hx-1", hosts=3), id="three hosts"),
+    ],
+)
+def test_several_or_what_is_in_order_is_no_lead(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "job.log").write_text("".join(f"[rank0]: step {at}/900 loss 2.{at}\n" for at in range(40, 50)))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert not verdict.leads
