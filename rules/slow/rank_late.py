@@ -22,6 +22,7 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.arrivals.late_roots import in_step, roots, with_silent
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.long_stages import long_stage_of
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
@@ -32,6 +33,8 @@ from forensics.rules.reductions.hardware.cores import BusyHosts, late_by_hosts
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.hardware.held_down import of_held_down
 from forensics.rules.reductions.network.awaited_links import lost_to_links
+from forensics.rules.reductions.network.call_paces import CallPaces
+from forensics.rules.reductions.network.late_by_calls import in_slow_transfers, is_late_by_calls
 from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
@@ -73,7 +76,7 @@ def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
     before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
-    hosts: HostWork, times: StepTimes, thresholds: Thresholds,
+    hosts: HostWork, times: StepTimes, paces: CallPaces, judged: JudgedLinks, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from (of_guests := list(findings_of_guests(guests, liveness, roster)))
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -84,6 +87,7 @@ def _evaluate(
     late = [(item, others and with_silent((item.rank, *others), lateness, roster)) for item, others in late]
     lost = lost_to_links(slowness, layout)
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
+    late = [(item, others) for item, others in late if not is_late_by_calls(item, lateness, paces)]
     late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds, hardware)]
     unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
     late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
@@ -103,6 +107,7 @@ def _evaluate(
     named = {rank for finding in found for rank in finding.ranks}
     found += [_of_own_work(roster, cpu, text, item) for item in own.found if item.rank not in named]
     found = [held_inside(each, long) for each in found if not may_be_of_guests(each, of_guests)]
+    found = [in_slow_transfers(each, paces, judged) for each in found]
     for finding in late_by_hosts(found, busy, roster):
         yield hardware.refined(_undated(finding) if liveness.motion is Motion.UNSEEN else finding, _REFINED)
 

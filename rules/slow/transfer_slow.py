@@ -143,7 +143,7 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
         cause=Cause.NETWORK_SLOW,
         stage=_stage(slowness, found),
         belief=Belief.BEHIND_AND_BUSY,
-        confidence=_confidence(first, pair, likely),
+        confidence=Confidence.SUSPECT if _is_along(blame) else _confidence(first, pair, likely),
         evidence=tuple(_evidence(slowness, blame, found)),
         granularity=Granularity.NIC if single and not blame.is_rail else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
@@ -157,6 +157,11 @@ def _finding(roster: Roster, slowness: Slowness, blame: Blame, found: Sequence[C
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",
         ),
     )
+
+
+def _is_along(blame: Blame) -> bool:
+    """Whether all slow links of a rail lead from one NIC of it to another one: every second one of them explains that too."""
+    return blame.is_rail and all(set(link) <= set(blame.ranks) for link in blame.links)
 
 
 def _impact(channel: ChannelFlows) -> Impact:
@@ -191,6 +196,8 @@ def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -
     if blame.is_rail:
         rail = f"NICs of {ranks_text(blame.ranks)} have one number on their hosts, and each slow link has one of them"
         yield Evidence(f"{rail}: what joins them, a rail or its switch, is nearer than as many faults")
+        if _is_along(blame):
+            yield Evidence("every second of these NICs alone, slow by the same, would leave the same", None, supports=False)
     elif blame.single and len(blame.ranks) > 1:
         yield Evidence(f"{ranks_text(blame.ranks)} have one NIC together, and links of each are slow")
     if not found[0].peers:

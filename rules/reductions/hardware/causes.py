@@ -95,16 +95,20 @@ class Hardware:
         return held == {rank} and by >= least_factor and self.read.issuperset(peers)
 
     def on_one_link(self, finding: Finding) -> Finding:
-        """One of several whose transfers alone are slow, for a narrow PCIe link: the one whose GPU has it.
+        """Transfers that alone are slow, for the narrow PCIe link of a GPU: its data comes to the NIC, or leaves it, late.
 
-        All else that is slow of it stays open: others of which nothing was read, or with a sign of their own.
+        Of several of which one is to blame it is the one whose GPU has it, unless nothing was read of another one, or others have
+        a sign of their own.
         """
         narrow = tuple(rank for rank in finding.ranks if self._of(Oddity.NARROW, [rank]))
+        if finding.cause is not Cause.PCIE_DEGRADED or not narrow:
+            return finding
+        is_of_gpu = narrow == finding.ranks and not self._of(Oddity.NARROW_NIC, narrow)
+        found = replace(finding, mechanism=Mechanism("late_end", "local")) if is_of_gpu else finding
         signs = {*_OF_NETWORK, *_BESIDE_NETWORK}
         odd = [rank for rank in finding.ranks if any(sign.kind in signs for sign in self.signs.get(rank, ()))]
-        is_open = finding.cause is not Cause.PCIE_DEGRADED or finding.members is not Members.ONE_OF
-        if is_open or len(narrow) != 1 or [*narrow] != odd or not self.read.issuperset(finding.ranks):
-            return finding
+        if found.members is not Members.ONE_OF or len(narrow) != 1 or [*narrow] != odd or not self.read.issuperset(found.ranks):
+            return found
         others = format_ranks(sorted({*finding.ranks} - {*narrow}))
         said = f"GPU and NIC of each of ranks {others} show nothing that would account for it"
         return replace(

@@ -45,15 +45,29 @@ def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_o
     parts = zip(ends, blames, strict=True)
     is_on = all(own >= {*blame.ranks} if blame.single else len(own) == 1 for own, blame in parts)
     links = tuple(sorted({link for blame in blames for link in blame.links}))
-    named = set[int]().union(*ends)
+    along = _along(rail, links, sound, place_of)
+    named = along or set[int]().union(*ends)
     hosts = {place[0] for rank in named if (place := place_of(rank))}
-    if not is_on or len(blames) < 2 or len(hosts) < LEAST_HOSTS:
+    if not (is_on or along) or len(blames) < 2 or len(hosts) < LEAST_HOSTS:
         return None
     if any({*link} & named for link in sound):
         return None  # a NIC that is slow by its rail has no sound link, in whatever direction
     ranks = tuple(sorted(named))
     spared = tuple(sorted({link for blame in blames for link in blame.spared if not {*link} & {*ranks}}))
     return replace(blames[0], ranks=ranks, links=links, spared=spared, single=True, is_rail=True)
+
+
+def _along(rail: int, links: Collection[Link], sound: Collection[Link], place_of: PlaceOf) -> set[int]:
+    """The NICs of a rail where all links lie along it and each of them sends and receives slowly; else none.
+
+    Every second NIC of such a ring accounts for all of them, and so do the others. So NICs of other numbers have to be sound
+    on all of their hosts.
+    """
+    found = {rank for link in links for rank in link}
+    hosts = {place[0] for rank in found if (place := place_of(rank))}
+    beside = {place[0] for link in sound for rank in link if (place := place_of(rank)) and place[1] != rail}
+    both_ways = {sender for sender, _ in links} == {receiver for _, receiver in links} == found
+    return found if both_ways and _at(rail, found, place_of) == found and hosts <= beside else set()
 
 
 def _at(rail: int, ranks: Collection[int], place_of: PlaceOf) -> set[int]:

@@ -55,8 +55,27 @@ def test_nobody_is_named_that_was_not_before() -> None:
     assert {rank for blame in after for rank in blame.ranks} < {rank for blame in before for rank in blame.ranks}
 
 
-def test_links_along_one_rail_tell_no_rail() -> None:
-    assert len(named([(3, 11), (11, 19), (19, 27), (27, 3)])) > 1, "two NICs of four explain them as well"
+ALONG = ((3, 11), (11, 19), (19, 27), (27, 3))
+BESIDE = ((4, 12), (12, 20), (20, 28), (28, 4))
+
+
+@pytest.mark.parametrize(
+    ("slow", "sound", "is_told"),
+    [
+        (ALONG, (), False),
+        (ALONG, BESIDE, True),
+        (ALONG, BESIDE[:1], False),
+        (ALONG, (*BESIDE, (3, 12)), False),
+        (ALONG[:2], (*BESIDE, *ALONG[2:]), False),
+        (ALONG[1:], BESIDE, False),
+    ],
+    ids=["nothing else is seen", "others are sound", "not on all hosts", "a sound link of one", "one slow NIC", "one is open"],
+)
+def test_links_along_one_rail_tell_it_where_all_other_numbers_are_sound(
+    slow: Sequence[Link], sound: Sequence[Link], is_told: bool
+) -> None:
+    """Two NICs of four explain them as well, and so do the two others: one switch is nearer than either pair."""
+    assert (named(slow, sound) == [((3, 11, 19, 27), True)]) is is_told
 
 
 @pytest.mark.parametrize(
