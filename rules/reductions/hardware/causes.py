@@ -97,8 +97,8 @@ class Hardware:
     def on_one_link(self, finding: Finding) -> Finding:
         """Transfers that alone are slow, for the narrow PCIe link of a GPU: its data comes to the NIC, or leaves it, late.
 
-        Of several of which one is to blame it is the one whose GPU has it, unless nothing was read of another one, or others have
-        a sign of their own.
+        Of several of which one is to blame it is the one whose GPU has it, unless nothing was read of another one, or others
+        have a sign of their own.
         """
         narrow = tuple(rank for rank in finding.ranks if self._of(Oddity.NARROW, [rank]))
         if finding.cause is not Cause.PCIE_DEGRADED or not narrow:
