@@ -53,7 +53,8 @@ GROUP BY p.rank, p.pid ORDER BY ALL
 _ASLEEP = """
 WITH seen AS (
     SELECT p.source_id, p.pid, p.name, arg_max(p.state, p.sample) AS state, arg_max(p.wchan, p.sample) AS wchan
-    FROM processes p WHERE p.rank IS NULL AND p.pid = p.thread AND p.state IS NOT NULL GROUP BY ALL)
+    FROM processes p WHERE p.rank IS NULL AND p.pid = p.thread AND p.state IS NOT NULL
+        AND regexp_matches(p.name, '^(python|pt_main|torchrun|deepspeed|accelerate|ray::|VLLM|sglang)') GROUP BY ALL)
 SELECT s.path, x.name, count(*) AS alike, min(x.pid) FILTER (x.state = 'D'), min(x.wchan) FILTER (x.state = 'D')
 FROM seen x JOIN sources s USING (source_id) GROUP BY s.path, x.name
 HAVING count(*) FILTER (x.state = 'D') = 1 AND count(*) >= 4 ORDER BY ALL

@@ -25,7 +25,9 @@ _NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealt
 _ALERTS = r"""
 SELECT regexp_extract(subject, '^host=(\S+)', 1) AS place, regexp_extract(subject, ' device=(\S+)', 1) AS unit,
     string_agg(DISTINCT regexp_extract(subject, ' (\S+)$', 1), ', ' ORDER BY regexp_extract(subject, ' (\S+)$', 1)), min(source)
-FROM logged_event WHERE kind = 'alert' GROUP BY place, unit ORDER BY ALL
+FROM logged_event WHERE kind = 'alert' AND (unit <> '' OR regexp_matches(subject,
+    '(?i)xid|gpu|nvlink|infiniband|rdma|roce|ecc|hardware|node\w{0,8}(down|notready|unreachable)|status_check'))
+GROUP BY place, unit ORDER BY ALL
 """
 _PAIRS = r"""
 SELECT regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, ' slow=(\S+)', 1),

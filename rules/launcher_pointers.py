@@ -76,7 +76,9 @@ GROUP BY subject ORDER BY subject
 # Conditions of nodes that tell of their devices, by node.
 _CONDITIONS = r"""
 SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\S+)$', 1)), min(source)
-FROM logged_event WHERE kind = 'node_condition' GROUP BY node ORDER BY node
+FROM logged_event WHERE kind = 'node_condition' GROUP BY node
+HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
+    OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node') ORDER BY node
 """
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
@@ -71,6 +72,8 @@ FROM logged_event WHERE kind = 'nccl_warning' AND NOT after_cancel
     AND regexp_matches(text, 'NCCL WARN Call to ibv_(create_qp|create_cq|reg_mr|alloc_pd)\w* failed')
 GROUP BY host ORDER BY host
 """
+# The name of a port without its numbers: where no model is known, NICs of one driver are taken for alike.
+_STEM = re.compile(r"\d+/\d+$|\d+$")
 _HOST = "SELECT min(host) FROM job_config WHERE key = 'node.address' AND value = ? HAVING count(DISTINCT host) = 1"
 # Links that went down and were not reported up again; those of containers and bridges come and go.
 _LINKS = links_down(f"NOT regexp_matches(device, '{VIRTUAL}')")
@@ -225,8 +228,9 @@ def _down_ports(connection: DuckDBPyConnection) -> Iterator[str]:
         return
     ((host, path, device, model, _, state),) = down
     elsewhere = sum(name == device for _, name in up)
+    is_alike = model is not None or len({_STEM.sub("", name) for _, name in (*up, down[0][1:3])}) == 1
     beside = sum(at == (host or path) and its == model for (at, _), its in up.items())
-    if elsewhere or (model and beside >= _LEAST_PORTS):
+    if elsewhere or (is_alike and beside >= _LEAST_PORTS):
         others = f"it is up on {counted(elsewhere, 'other host')}" if elsewhere else f"{beside} others of the host are up"
         where = place(device, host or "its host")
         yield f"{where}, cable and switch port, and the ranks that use it: its port is down ({state}; {path}), {others}"

@@ -24,7 +24,7 @@ _LEAST, _MOST_OTHERS = 3, 0.2
 _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
-_MESSAGE, _ALERTS = b'"message"', b'"alertname"'
+_MESSAGE, _ALERTS = b'"message"', (b'"alertname"', b'"InstanceStatuses"')
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
 _OF_A_MESSAGE = re.compile(r"\d{10}\.\d{1,6}")
 _BEGIN = re.compile(rb'(?:[\[{]\s{0,200})+"')
@@ -41,7 +41,7 @@ def lines_of_export(content: bytes) -> bytes | None:
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")
     if _MESSAGE in start and (chat := _of_chat(parsed(start))):
         return chat
-    if _ALERTS in start and (fired := lines_of_alerts(parsed(start))):
+    if any(mark in start for mark in _ALERTS) and (fired := lines_of_alerts(parsed(start))):
         return fired
     records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start)
     return _written(_in_order(records)) if len(records) >= _LEAST or _is_told(records) else None

@@ -1,5 +1,7 @@
 """Alerts of Prometheus as its Alertmanager sends or lists them, in lines of a log: those that fire, and about what.
 
+So are the checks of EC2 (`aws ec2 describe-instance-status`).
+
 Upstream: template/template.go (`Data`) and api/v2 (`gettableAlert`) of prometheus/alertmanager. Exporters call hosts and
 devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_exporter `instance`.
 """
@@ -15,6 +17,7 @@ from forensics.ingest._job_logs.monitor_lines import ALERT
 _MOST = 10_000
 _HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "node_name", "instance")
 _DEVICES = ("gpu", "GPU", "device", "gpu_id", "UUID", "port")
+_OVER = "alert over "
 _FIRES = ("firing", "active")
 _WORD = re.compile(r"[\w.:/-]{1,253}")
 _PORT = re.compile(r":\d{1,5}$")
@@ -22,6 +25,8 @@ _PORT = re.compile(r":\d{1,5}$")
 
 def lines_of_alerts(value: Any) -> bytes | None:
     """A line for each alert; None for anything else."""
+    if isinstance(value, dict) and isinstance(checked := value.get("InstanceStatuses"), list):
+        return "".join(f"{line}\n" for line in map(_checked, checked[:_MOST])).encode("utf-8", "replace")
     listed = value.get("alerts") if isinstance(value, dict) else value
     listed = listed.get("alerts") if isinstance(listed, dict) else listed
     if not isinstance(listed, list) or not listed or not all(map(_is_alert, listed)):
@@ -39,9 +44,18 @@ def _line(alert: Mapping[str, Any]) -> str:
     labels = alert["labels"]
     host = next(_words(labels, _HOSTS), None)
     device = next(_words(labels, _DEVICES), None)
-    fires = ALERT if _state(alert) in _FIRES else "alert over "
+    fires = ALERT if _state(alert) in _FIRES else _OVER
     where = f" host={_PORT.sub('', host)}{f' device={device}' if device else ''}" if host else ""
     return f"{fires}{'_'.join(labels['alertname'].split())}{where}"
+
+
+def _checked(status: Any) -> str:
+    """One instance of EC2."""
+    said = status if isinstance(status, dict) else {}
+    checks = [said.get(name) for name in ("InstanceStatus", "SystemStatus", "AttachedEbsStatus")]
+    is_bad = any(isinstance(each, dict) and each.get("Status") == "impaired" for each in checks)
+    host = next(_words(said, ("InstanceId",)), None)
+    return f"{ALERT if is_bad else _OVER}EC2_status_check{f' host={host}' if host else ''}"
 
 
 def _state(alert: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ _MARKS = (
     b"CA '",
     b"ounters: Lid ",
     b" ROCm System Management Interface ",
-    b"index, ",
+    *(b"index, ", b" %, ", b" ==> ", b"physical_state "),
 )
 """One of these stands in every such table, also where its head was cut off."""
 _FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table"})

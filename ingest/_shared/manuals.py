@@ -41,6 +41,11 @@ _POST = re.compile(
     re.IGNORECASE,
 )
 _LEAST_POSTS = 2
+# Who joins a thread has another job.
+_ANOTHER = re.compile(
+    rb"(?i:\b(?:same|similar) (?:here|issue|problem|error|thing)\b|\bme too\b"
+    rb"|\bI(?:'m| am) (?:also|facing)\b|\bI also (?:get|have|see|met)\b)"
+)
 # Below instructions people comment as well.
 _PAGE_TITLE = re.compile(
     rb"(?i:<title>[^<]{0,200}?\b(?:run-?book|play-?book|troubleshooting|how[ -]to|user guide|faq|cheat ?sheet|wiki)\b)"
@@ -89,8 +94,10 @@ def is_thread(page: bytes) -> bool:
 
 
 def blocks_of_page(page: bytes) -> list[tuple[int, bytes]]:
-    """What was printed, block by block, each with the number of lines before it."""
-    return [(page.count(b"\n", 0, block.start(1)), block[1]) for block in _BLOCK.finditer(page)]
+    """What was printed, block by block, each with the number of lines before it; not what others met in jobs of their own."""
+    blocks = list(_BLOCK.finditer(page))
+    end = next((found.start() for found in _ANOTHER.finditer(page, blocks[0].end())), len(page)) if blocks else 0
+    return [(page.count(b"\n", 0, block.start(1)), block[1]) for block in blocks if block.start() < end]
 
 
 def _quotes_little(lines: Sequence[str], most: int) -> bool:

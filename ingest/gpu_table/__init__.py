@@ -1,4 +1,4 @@
-"""`nvidia-smi --query-gpu` as CSV, and `nvidia-smi dmon`: readings of the GPUs of a host (docs/formats/gpu-table.md)."""
+"""`nvidia-smi --query-gpu` as CSV, `nvidia-smi dmon` and gpustat: readings of GPUs (docs/formats/gpu-table.md)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from forensics.ingest._shared.content import Lines
 from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest.gpu_table.device_monitor import is_units, monitored
+from forensics.ingest.gpu_table.gpustat import COLUMNS, gpustat, heading_host
 from forensics.ingest.gpu_table.readings import count_known, name_of, readings, reasons
-from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.gpu_table.unnamed import named_by_units
+from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
 MAX_GPUS = 1024
 MOST_LOOKS = 256
 """Newest looks at a GPU that are kept, of a table that is printed again and again."""
 _LEAST_READINGS = 2
 _CUT = re.compile(r"\s*(?:\d{1,4}|[\da-f]{4,8}:[\da-f:.]*) ?(?:,|$)|[\d .:-]{1,256}$|#[\w ]{0,256}$", re.IGNORECASE)
-_COMMAND = "nvidia-smi"
+_COMMANDS = ("nvidia-smi", "gpustat")
 _BUS, _INDEX = "pci.bus_id", "index"
 
 
@@ -30,10 +32,21 @@ def sniff(head: bytes, path: str) -> int:
     text = head.decode("utf-8", "replace") if b"\0" not in head and head[:1] != b"{" else ""
     lines = [line for line in text.splitlines() if line.strip() and not is_units(line)]
     columns = next(filter(None, (_columns(_cells(line)) for line in lines[:3])), [])
+    columns = columns or next(filter(None, map(_implied, lines[:3])), [])
     if lines and not _is_row(lines[-1], columns) and _CUT.match(lines[-1]):
         del lines[-1]
-    is_table = all(_is_row(line, columns) or _COMMAND in line or _columns(_cells(line)) for line in lines)
+    is_table = all(_is_row(line, columns) or _is_beside(line) or _columns(_cells(line)) for line in lines)
     return 85 if is_table and any(_is_row(line, columns) for line in lines) else 0
+
+
+def _is_beside(line: str) -> bool:
+    """Whether a line is the command that made the table, or its heading."""
+    return any(command in line for command in _COMMANDS) or heading_host(line) is not None
+
+
+def _implied(line: str) -> list[str]:
+    """Columns of a row that is told by its form, or by the units of its cells."""
+    return list(COLUMNS) if gpustat(line) else named_by_units(_cells(line))
 
 
 def _is_row(line: str, columns: Sequence[str]) -> bool:
@@ -48,7 +61,9 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     looks: dict[int, deque[tuple[int, Mapping[str, str]]]] = defaultdict(partial(deque, maxlen=MOST_LOOKS))
     for number, line in lines:
         cells = _cells(line)
-        columns = _columns(cells) or columns
+        columns = _columns(cells) or columns or _implied(line)
+        if (host := heading_host(line)) is not None:
+            yield Identity(host=host)
         gpu = _gpu(cells, columns)
         if gpu is not None and gpu[0] not in found and len(found) == MAX_GPUS:
             yield Problem(f"more than {MAX_GPUS} GPUs; the rest was left out", f"line={number}")
@@ -83,7 +98,7 @@ def _readings(artefact: Artefact, device: str, looks: Sequence[tuple[int, Mappin
 
 
 def _cells(line: str) -> list[str]:
-    return monitored(line[:1024]) or [cell.strip() for cell in line[:1024].split(",")]
+    return monitored(line[:1024]) or gpustat(line[:1024]) or [cell.strip() for cell in line[:1024].split(",")]
 
 
 def _columns(cells: Sequence[str]) -> list[str]:

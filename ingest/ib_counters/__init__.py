@@ -9,6 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
+from forensics.ingest._shared.prompts import is_command
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
@@ -29,6 +30,13 @@ _CA = re.compile(r"CA '([\w.-]{1,64})'")
 _PORT = re.compile(r"\s+Port (\d{1,3}):\s*$")
 _VALUE = re.compile(r"\s+([A-Z][A-Za-z ]{1,40}): (.{1,120})")
 _LINK = re.compile(r"link ([\w.-]{1,64})/(\d{1,3}) ((?:[a-z]\w{1,62} \d{1,20} ?)+)\s*$")
+# `rdma link show`, and `ibdev2netdev`, which knows the interface alone.
+_STATE = re.compile(
+    r"link (?P<nic>[\w.-]{1,64})/(?P<port>\d{1,3}) .{0,160}?\bstate (?P<state>[A-Z_]{2,16}) "
+    r"physical_state (?P<phys>[A-Z_]{2,24})\b"
+)
+_NETDEV = re.compile(r"(?P<nic>[\w.-]{1,64}) port (?P<port>\d{1,3}) ==> \S{1,64} \((?P<state>Up|Down)\)\s*")
+_OF_NETDEV = {"Up": "Active", "Down": "Down"}
 # perfquery: counters since they were cleared, of a port by its local identifier.
 _QUERY = re.compile(r"# Port (?:extended )?counters: Lid (\d{1,6}) port (\d{1,3})\b")
 _DOTTED = re.compile(r"([A-Z]\w{2,48}):\.{2,64}(\d{1,20})\s*$")
@@ -205,11 +213,14 @@ def is_text(head: str) -> bool:
         return any(_PORT.match(line) for line in lines)
     if any(_QUERY.match(line) for line in lines[:4]):
         return any(_DOTTED.match(line) for line in lines)
-    return bool(lines) and all(_LINK.match(line) for line in lines[:2])
+    links = [line for line in lines if not is_command(line)][:2]
+    return bool(links) and (
+        all(map(_LINK.match, links)) or all(_STATE.match(line) or _NETDEV.fullmatch(line) for line in links)
+    )
 
 
 def read_text(lines: Iterable[tuple[int, str]]) -> dict[str, Any]:
-    """`ibstat`, `perfquery` and `rdma statistic` as text, in the form of the collector's document: devices with their ports."""
+    """`ibstat`, `perfquery`, `rdma` and `ibdev2netdev` as text, as the collector's document: devices with their ports."""
     devices: dict[str, dict[str, Any]] = {}
     device: dict[str, Any] = {}
     port: dict[str, Any] | None = None
@@ -221,6 +232,11 @@ def read_text(lines: Iterable[tuple[int, str]]) -> dict[str, Any]:
             port = devices.setdefault(match[1], {"ports": {}})["ports"].setdefault(match[2], {})
             words = match[3].split()
             port["hw_counters"] = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+            port = None
+        elif match := _STATE.match(line) or _NETDEV.fullmatch(line):
+            state, phys = match["state"], match.groupdict().get("phys")
+            port = devices.setdefault(match["nic"], {"ports": {}})["ports"].setdefault(match["port"], {})
+            port |= {"state": _OF_NETDEV.get(state, state), **({"phys_state": phys} if phys else {})}
             port = None
         elif match := _QUERY.match(line):
             device = devices.setdefault(f"lid{match[1]}", {"ports": {}})

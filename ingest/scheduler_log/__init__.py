@@ -76,6 +76,8 @@ _WORDS = (
     *lost_by_job.WORDS,
 )
 _SHORTEST = 7
+_MOST_ABOVE = 10
+"""Lines that other commands may have printed above a listing of nodes."""
 _STATE = re.compile(r"\s+Reason: +(?P<reason>OOMKilled|Evicted|ContainerCannotRun|DeadlineExceeded)\s*$")
 _LOW = re.compile(rf"Message: +{EVICTED}")
 _EXIT = re.compile(r"\s+Exit Code: +(?P<code>\d{1,3})\s*$")
@@ -142,6 +144,7 @@ def sniff(head: bytes, path: str) -> int:
         bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
     )
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
+    is_of_nodes = is_of_nodes or any(down_nodes.LISTING.fullmatch(line) for line in lines[:_MOST_ABOVE])
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
     is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
     named = any(_DESCRIBED.match(line) for line in lines[:2])
@@ -198,6 +201,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         named = _DESCRIBED.match(line)
         pod = named["name"] if named else pod
         lost = [("node_down", node) for node in nodes.feed(line)]
+        lost += [("node_dead", node)] if (node := down_nodes.listed(line)) else []
         for kind, subject in (*lost, *_events(line, pod)):
             _add(columns, number, line, kind, subject)
         if len(columns["kind"]) >= MAX_EVENTS:

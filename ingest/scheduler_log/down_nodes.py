@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from forensics.ingest._shared.node_lists import hosts
 
 HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
+LISTING = re.compile(r"NODELIST {2,80}NODES {1,8}PARTITION {2,40}STATE\b.*")
+"""What `sinfo -N -l` prints above its rows."""
+_LISTED = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,252}) {1,80}1 {1,20}\S{1,40} {1,40}down\S{0,3} .{0,200}\bNot responding\s*")
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
 WORDS = ("Not responding", "Node unexpectedly re", "NodeName=", "State=DOWN", "Reason=NHC: ")
 _ROW = re.compile(
@@ -43,3 +46,9 @@ class DownNodes:
             self._is_down = True
         elif self._node is not None and (reason := _REASON.fullmatch(line)) and (self._is_down or not reason["check"]):
             yield self._node
+
+
+def listed(line: str) -> str | None:
+    """The node of a row of `sinfo -N -l` that is down and does not answer."""
+    found = _LISTED.fullmatch(line)
+    return found["node"] if found else None

@@ -78,3 +78,12 @@ def test_comments_below_instructions_make_no_thread(tmp_path: Path) -> None:
     (tmp_path / "hangs.html").write_text(thread("Troubleshooting hangs"))
     with pytest.raises(ForensicsError, match="no evidence"):
         verdict_of(tmp_path)
+
+
+def test_what_others_met_in_jobs_of_their_own_is_not_of_the_job_of_a_thread(tmp_path: Path) -> None:
+    theirs = "same issue here</p><pre>" + html.escape(LOG.replace("[rank2]", "[rank1]")) + "</pre><p>"
+    (tmp_path / "thread.html").write_text(thread(answer=theirs))
+    assert named(verdict_of(tmp_path)) == {2}
+    lost = LOG[: LOG.index("[rank0]")]
+    (tmp_path / "thread.html").write_text(thread(answer=theirs, log=LOG.replace(lost, "")))
+    assert not named(verdict_of(tmp_path))

@@ -54,6 +54,42 @@ def pairs(slow: str, form: str = "{0} <-> {1}: {2} GB/s\n", hosts: int = 5) -> s
     return "".join(form.format(one, two, rate + at / 10) for at, (one, two, rate) in enumerate(rates))
 
 
+def gpustat(idle: int | None, fans: str = "") -> str:
+    head = "hx-9                          Thu Jun  5 04:11:20 2025  550.90.07\n"
+    return head + "".join(
+        f"[{at}] NVIDIA H100 80GB HBM3 | 4{at}°C,{fans} {0 if at == idle else 100:3d} %,  188 / 700 W | 71112 / 81559 MB |"
+        f" u:python/4{at}(7G)\n"
+        for at in range(4)
+    )
+
+
+def links(down: int | None, off: int | None = None) -> str:
+    """What `rdma link show` prints of eight ports, of which an operator may have switched one off."""
+    states = {down: "DOWN physical_state POLLING", off: "DOWN physical_state DISABLED"}
+    return "".join(
+        f"link mlx5_{at}/1 state {states.get(at, 'ACTIVE physical_state LINK_UP')} netdev ens{at}np0\n" for at in range(8)
+    )
+
+
+def interfaces(down: tuple[str, int] | None) -> str:
+    """`pdsh -w hx-[1-3] ibdev2netdev`."""
+    places = [(f"hx-{host}", at) for host in (1, 2, 3) for at in range(3)]
+    return "".join(f"{host}: mlx5_{at} port 1 ==> ibs{at} ({'Down' if (host, at) == down else 'Up'})\n" for host, at in places)
+
+
+def listing(state: str, reason: str) -> str:
+    head = "$ sinfo -N -l\nNODELIST   NODES PARTITION       STATE CPUS    S:C:T MEMORY TMP_DISK WEIGHT AVAIL_FE REASON\n"
+    row = "gx-{0}           1    train* {1:>11} 192    2:48:2 206400        0      1   (null) {2}\n"
+    return head + row.format(4, "allocated", "none") + row.format(5, state, reason)
+
+
+def checks(*impaired: int) -> str:
+    each = [
+        {"InstanceId": f"i-0a{at}", "InstanceStatus": {"Status": "impaired" if at in impaired else "ok"}} for at in range(4)
+    ]
+    return json.dumps({"InstanceStatuses": each}, indent=2)
+
+
 LOST = ("2025-08-02T15:01:55Z", "NodeNotReady", "Node", "pool-a-3")
 STARTED = ("2025-08-02T10:11:12Z", "Started", "Pod", "pre-2")
 XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
@@ -72,6 +108,12 @@ XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
         ("alert.json", alerts(XID), "device 3 of hx-4 and the ranks there: alerts fire of it (GPU_Xid;"),
         ("alert.json", alerts(XID, ("firing", {"instance": "hx-4:9100"})), "hx-4 and the ranks there"),
         ("ps.txt", processes("R", "R", "D", "R"), "what process 702 waits for in the kernel"),
+        ("gpustat.txt", gpustat(2), "GPU-2 of hx-9, which is idle while 3 others are busy"),
+        ("gpustat.txt", gpustat(2, "  30 %,"), "GPU-2 of hx-9, which is idle while 3 others are busy"),
+        ("rdma.txt", links(3), "mlx5_3/1 of its host, cable and switch port"),
+        ("netdev.txt", interfaces(("hx-2", 1)), "mlx5_1/1 of hx-2, cable and switch port"),
+        ("nodes.txt", listing("down*", "Not responding"), "kernel log of node gx-5"),
+        ("status.json", checks(2), "i-0a2 and the ranks there"),
         ("pairs.txt", pairs("hx-3"), "NICs, cables and GPUs of hx-3: a test of pairs of hosts reached 171.9 GB/s at most"),
         ("pairs.txt", pairs("hx-0", "| {0} | {1} | {2} Gb/s |\n"), "NICs, cables and GPUs of hx-0"),
         ("pairs.csv.txt", pairs("hx-1", "{0},{1},{2} Gbps\n"), "NICs, cables and GPUs of hx-1"),
@@ -104,6 +146,17 @@ def test_the_one_that_stands_out(tmp_path: Path, name: str, text: str, said: str
         pytest.param("links.txt", "link status: DOWN\nlink status: DOWN\n", id="two links"),
         pytest.param("alert.json", alerts(("resolved", XID[1])), id="over"),
         pytest.param("alert.json", alerts(XID, ("firing", {"Hostname": "hx-5", "gpu": "3"})), id="two hosts"),
+        pytest.param(
+            "alert.json", alerts(("firing", {"instance": "hx-4:9100", "alertname": "HostHighCpuLoad"})), id="of no device"
+        ),
+        pytest.param("gpustat.txt", gpustat(None), id="all GPUs busy"),
+        pytest.param("rdma.txt", links(None), id="all ports up"),
+        pytest.param("rdma.txt", links(None, 7), id="a port that is switched off"),
+        pytest.param("netdev.txt", interfaces(None), id="all interfaces up"),
+        pytest.param("nodes.txt", listing("draining", "kernel update"), id="a node that is set aside"),
+        pytest.param("status.json", checks(), id="all instances in order"),
+        pytest.param("status.json", checks(0, 2), id="two instances"),
+        pytest.param("ps.txt", processes("R", "R", "D", "R").replace("python", "[nfsd]"), id="threads of the kernel"),
         pytest.param("ps.txt", processes("R", "R", "R", "R"), id="nobody sleeps"),
         pytest.param("ps.txt", processes("D", "R", "D", "R"), id="two sleep"),
         pytest.param("pairs.txt", "[rank0]: step 4 loss 2.1\n" + pairs("none"), id="all pairs alike"),
@@ -116,3 +169,13 @@ def test_several_or_what_is_in_order_is_no_lead(tmp_path: Path, name: str, text:
     verdict = verdict_of(tmp_path)
     assert not named(verdict)
     assert not verdict.leads
+
+
+def test_a_condition_of_a_node_without_pods_of_the_job_is_no_lead(tmp_path: Path) -> None:
+    (tmp_path / "node.txt").write_text(NODE.format(1, CONDITION.format("XidCriticalError", "True")))
+    head = "NAME      READY   STATUS    RESTARTS   AGE   IP           NODE       NOMINATED NODE   READINESS GATES\n"
+    row = "pre-{0}     1/1     Running   0          2d    10.1.0.{0}     pool-a-{0}   <none>           <none>\n"
+    (tmp_path / "pods.txt").write_text(head + "".join(row.format(at) for at in (3, 4)))
+    assert not verdict_of(tmp_path).leads
+    (tmp_path / "pods.txt").write_text(head + "".join(row.format(at) for at in (1, 4)))
+    assert "node pool-a-1" in verdict_of(tmp_path).leads[0]

@@ -92,6 +92,14 @@ def test_tables_in_csv_of_several_hosts_are_of_their_hosts(tmp_path: Path, form:
     assert not any("idle" in each for each in verdict_of(tmp_path).would_change)
 
 
+def test_tables_in_csv_without_names_are_told_by_their_units(tmp_path: Path) -> None:
+    """As ansible prints what each host answered."""
+    rows = {at: "".join(f"{gpu}, {0 if (at, gpu) == (3, 1) else 100} %, 38211 MiB\n" for gpu in range(4)) for at in (1, 2, 3)}
+    (tmp_path / "ticket.txt").write_text("".join(f"hx{at} | CHANGED | rc=0 >>\n{table}" for at, table in rows.items()))
+    said = verdict_of(tmp_path).would_change[0]
+    assert "GPU-1 of hx3" in said and "11 others" in said
+
+
 def ibstat(is_down: bool) -> str:
     state, link = ("Down", "Polling") if is_down else ("Active", "LinkUp")
     port = f"\tPort 1:\n\t\tState: {state}\n\t\tPhysical state: {link}\n\t\tRate: 400\n"
