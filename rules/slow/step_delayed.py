@@ -31,6 +31,7 @@ from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, nearly_as_long, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
@@ -136,7 +137,7 @@ def _finding(
     thresholds: Thresholds,
 ) -> Finding:
     worst = max(found, key=lambda delay: delay.excess_ns)
-    place = places.of_call(worst.ranks[0], worst.communicator, worst.sequence) or CallPlace()
+    place = places.of_call(worst.witness, worst.communicator, worst.sequence) or CallPlace()
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
@@ -157,12 +158,18 @@ def _finding(
         by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid(worst, places)),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
-        next_steps=(_advice(worst),),
+        next_steps=(advice(worst),),
     )
 
 
 def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: CallPlace) -> Confidence:
-    weak = worst.one_of or worst.by_ends or delays.usual < _ENOUGH_USUAL or 2 * len(found) < delays.long
+    weak = (
+        worst.one_of
+        or worst.by_ends
+        or worst.shown_by is not None
+        or delays.usual < _ENOUGH_USUAL
+        or 2 * len(found) < delays.long
+    )
     return Confidence.SUSPECT if weak or (place.direction is None and not worst.is_spread) else Confidence.LIKELY
 
 
@@ -227,44 +234,23 @@ def _evidence(connection: DuckDBPyConnection, delays: Delays, found: Sequence[De
     for delay in sorted(found, key=lambda each: -each.excess_ns)[:_SHOWN]:
         took_s = (delays.typical_ns + delay.excess_ns) / 1e9
         longer = f"a step took {took_s:.2f} s, {delay.excess_ns / 1e6:.0f} ms more than usual"
-        yield Evidence(f"{longer}: {_happened(delay)}", _source(connection, delay))
+        yield Evidence(f"{longer}: {happened(delay)}", _source(connection, delay))
     if len(found) > 1:
         yield Evidence(f"so in {counted(len(found), 'step')} of {delays.steps}", None)
     if delays.usual < _ENOUGH_USUAL:
         yield Evidence("only one step shows what is usual", None, supports=False)
+    if found[0].shown_by is not None:
+        why = f"{ranks_text(found[0].ranks)} left no record: a transfer of that call that took as long would look the same"
+        yield Evidence(why, None, supports=False)
     if found[0].by_ends:
         why = "the time inside calls was not recorded: ends are as watchdogs saw them, up to a round late"
         yield Evidence(why, None, supports=False)
-
-
-def _happened(delay: Delay) -> str:
-    who, call = ranks_text(delay.ranks), f"{delay.kind} {delay.sequence} of {delay.communicator}"
-    if delay.is_transfer:
-        return f"{who} were {delay.waited_ns / 1e6:.0f} ms longer in {call}, all of them, and none had waited before"
-    if delay.by_ends:
-        return f"the first call to end late for all of its members is {call}"
-    if delay.is_spread:
-        return f"the others waited {delay.waited_ns / 1e6:.0f} ms longer for {who}, bit by bit until {call}"
-    waited = f"the others waited up to {delay.waited_ns / 1e6:.0f} ms longer than usual in {call}"
-    if delay.before_step:
-        return f"{waited} for {who}, whose host came late to the step itself"
-    return f"{waited} for {who}, which had waited for nobody before in this step"
 
 
 def _source(connection: DuckDBPyConnection, delay: Delay) -> str | None:
     source, locator = delay.source
     rows = rows_of(connection, "sources", f"SELECT path FROM sources WHERE source_id = {source}")
     return next((f"{path}#entry={locator}" for (path,) in rows), None)
-
-
-def _advice(delay: Delay) -> str:
-    if delay.is_transfer:
-        return f"check errors and retries on the links between {ranks_text(delay.ranks)} at that time"
-    if delay.before_step:
-        return f"check what {ranks_text(delay.ranks)} did between the steps then: data, logging, garbage collection, its GPU"
-    if delay.on_host:
-        return f"check what the host of {ranks_text(delay.ranks)} did then: garbage collection, swapping, other processes"
-    return f"check clocks, temperature and kernel log of the GPU of {ranks_text(delay.ranks)} at that time"
 
 
 def _clears(seen: Seen, delays: Delays, thresholds: Thresholds) -> str | None:

@@ -21,6 +21,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.absent_roots import absent_root
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.late_alike import settled, without_followers
@@ -66,6 +67,7 @@ def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> 
     long, in_step = times.long(), layout.along(Axis.TENSOR)
     alike = [layout.members[label] for label in in_step]
     each = {number: settled(tuple(_of_step(times, number, excess, in_step)), alike) for number, excess in long}
+    each |= {number: _of_absent(times, number, excess, layout) for number, excess in long if not each[number]}
     found = without_followers(each, alike)
     return Delays(
         found=tuple(delay for each in found.values() for delay in each),
@@ -104,6 +106,16 @@ def _of_step(times: StepTimes, number: int, excess: float, in_step: Collection[s
         yield from [delay for delay in before if late.issubset(delay.ranks)] or roots
     elif excess >= _SEEN_NS:
         yield from _by_ends(times, number, excess, _excesses(times, number, "end_ns"))
+
+
+def _of_absent(times: StepTimes, number: int, excess: float, layout: Layout) -> tuple[Delay, ...]:
+    """A rank that left no record, where times inside calls show that the others waited for it."""
+    inside = _excesses(times, number, "duration_ns")
+    found = absent_root(times, excess, inside, layout.members, layout.along(Axis.TENSOR))
+    if found is None:
+        return ()
+    rank, call = found
+    return (replace(_delay(times, number, excess, (call,), call.excess), ranks=(rank,), shown_by=call.rank),)
 
 
 def _excesses(times: StepTimes, number: int, column: str) -> dict[int, tuple[Ints, Floats]]:

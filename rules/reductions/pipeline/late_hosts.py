@@ -60,7 +60,7 @@ def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, ranks: Collecti
 
     Who comes late by a message waited for another host, for which the members of its own groups wait in the same step.
     """
-    place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
+    place = places.of_call(delay.witness, delay.communicator, delay.sequence)
     if place is not None and place.in_pass:
         return True
     alone = sum(other.step == delay.step for other in delays.found) == 1 and delays.timed >= set(ranks)
@@ -69,7 +69,7 @@ def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, ranks: Collecti
 
 def is_amid(delay: Delay, places: CallPlaces) -> bool:
     """Whether calls of its kind precede and follow it in the step."""
-    return places.is_amid(delay.ranks[0], delay.communicator, delay.sequence)
+    return places.is_amid(delay.witness, delay.communicator, delay.sequence)
 
 
 def has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:

@@ -92,7 +92,7 @@ def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPa
         if own:
             late.append((step, tuple(own)))
             recoverable += step.recoverable(delay.ranks)
-        place = places.of_call(delay.ranks[0], delay.communicator, delay.sequence)
-        node = step.find(delay.ranks[0], place) if place else None
+        place = places.of_call(delay.witness, delay.communicator, delay.sequence)
+        node = step.find(delay.witness, place) if place else None
         absorbed_in += not own and node is not None and node in step.judged.absorbed
     return OnPath(tuple(late), dated, recoverable, 0 < absorbed_in == len(found))

@@ -16,7 +16,7 @@ def of_either(places: CallPlaces, delay: Delay, place: CallPlace) -> CallPlace:
 
     The last stage goes back with the microbatch whose forward pass it ends: the work before its first call there is of both.
     """
-    own = places.steps(delay.ranks[0])
+    own = places.steps(delay.witness)
     at = own.record.issued(delay.communicator, delay.sequence) if own else None
     if own is None or own.passes is None or not at or own.record.is_message[at - 1] or own.record.is_message[at]:
         return place
