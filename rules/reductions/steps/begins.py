@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forensics.rules.reductions.steps.evaluated import steps_between
 from forensics.rules.reductions.steps.pieces import whole_steps
 from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
@@ -44,6 +45,9 @@ def step_begins(record: Record) -> Ints:
     rare = counts == recurring.min()
     steady = _without_barriers(record, forms, counts)
     rare = rare if (rare & steady).any() or not steady.any() else steady
+    between = steps_between(record, rare, counts)
+    if between is not None:
+        return between
     found = [_marks(record, forms, rare, form) for form in np.flatnonzero(rare).tolist()]
     marks = max(found, key=lambda each: _rank_of(record, each))
     once = joint[counts[forms.code[joint]] == 1]

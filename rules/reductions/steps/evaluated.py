@@ -1,0 +1,72 @@
+"""Steps of a job that evaluates every few of them: what recurs least often is then a call of the evaluation.
+
+It cuts the record into stretches of several steps. All but one of the steps of a stretch have the same calls, among them each
+kind that is not as rare; that one has more of the calls of a forward pass, which a step of several microbatches, with a call
+of its own at its end, has not.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from forensics.rules.reductions.steps.records import Flags, Ints, Record
+
+# Of the steps in which nothing was evaluated: one may have been cut, or a call be made by mistake.
+_ALIKE = 0.9
+_LEAST_STEPS = 3
+# Of the calls of a step: what follows on the last call of all ranks in it.
+_MOST_BEHIND = 0.2
+
+
+def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
+    """Places behind the last call of each step, by what all ranks make next least often; None where these are no steps.
+
+    `rare` are the forms of calls that recur least often, `counts` says how often each form recurs.
+    """
+    marked = _next_rarest(record, rare, counts)
+    if marked is None:
+        return None
+    begins = np.flatnonzero(record.form == marked) + 1
+    counted = _counted(record, begins, len(counts))
+    odd: Flags = np.asarray(counted[:, rare].any(axis=1))
+    if (~odd).sum() < _LEAST_STEPS or not odd.any():
+        return None
+    plain = counted[~odd]
+    usual = plain[-1]
+    alike = float((plain == usual).all(axis=1).mean())
+    whole = bool((usual[(counts > counts[rare].max())] > 0).all())
+    more = counted[odd] - usual
+    evaluates = (more >= 0).all(axis=1) & (more[:, ~rare] > 0).any(axis=1) & (more[:, ~rare] == 0).any(axis=1)
+    return _apart(record, begins, usual, odd) if whole and alike >= _ALIKE and bool(evaluates.all()) else None
+
+
+def _apart(record: Record, begins: Ints, usual: Ints, odd: Flags) -> Ints:
+    """The begins, with each evaluation as a stretch of its own where the calls of a usual step follow on all of them.
+
+    Calls that end a step behind the last one that all ranks make, such as a gather of parameters, then stand before it.
+    """
+    size = int(usual.sum())
+    for later in range(min(int(_MOST_BEHIND * size), len(record) - int(begins[-1])) + 1):
+        end = begins[1:][odd] + later
+        tails = np.column_stack([end - size, end]).ravel()
+        if (_counted(record, tails, len(usual))[::2] == usual).all():
+            return np.sort(np.append(begins + later, end - size))
+    return begins
+
+
+def _next_rarest(record: Record, rare: Flags, counts: Ints) -> int | None:
+    """The form of call, of those of all ranks that are not rare, that recurs least often; the last of a run of such."""
+    joint = ~record.is_message & ~record.is_barrier & (record.members == record.members.max())
+    forms = np.unique(record.form[joint])
+    forms = forms[~rare[forms] & (counts[forms] > counts[rare].max())]
+    least = forms[counts[forms] == counts[forms].min(initial=np.iinfo(np.int64).max)]
+    last = {int(form): int(np.flatnonzero(record.form == form)[-1]) for form in least.tolist()}
+    return max(last, key=last.__getitem__) if last else None
+
+
+def _counted(record: Record, begins: Ints, forms: int) -> Ints:
+    """How often each step (row) has each form of calls (column)."""
+    found = [np.bincount(record.form[begin:end], minlength=forms) for begin, end in pairwise(begins)]
+    return np.array(found, np.int64).reshape(-1, forms)

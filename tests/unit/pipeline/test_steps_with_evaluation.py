@@ -1,0 +1,44 @@
+"""Steps of jobs whose rarest call is one of an evaluation every few steps, and of those that end each step with one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from forensics.rules.reductions.steps.begins import step_begins
+from forensics.rules.reductions.steps.records import records
+from tests.unit.pipeline.made_up_calls import Call, case
+
+GROUPS = {"all": (0, 1, 2, 3), "tp": (0, 1)}
+FORWARD, BACKWARD = Call("tp", "_all_gather_base"), Call("tp", "_reduce_scatter_base")
+GRADIENTS, NORM, SCORE = Call("all", "_reduce_scatter_base", 64), Call("all", "all_reduce", 1), Call("all", "all_reduce", 2)
+PARAMETERS = Call("all", "_all_gather_base", 64)
+STEP = [*[FORWARD] * 4, *[BACKWARD] * 4, GRADIENTS, NORM, PARAMETERS]
+EVALUATION = [*[FORWARD] * 3, SCORE]
+STEPS = 25
+
+
+def pieces(program: list[Call]) -> list[int]:
+    """How many calls lie between the begins of steps of rank 0."""
+    return list(np.diff(step_begins(records(case(GROUPS, {0: program}))[0])).tolist())
+
+
+@pytest.mark.parametrize("every", [2, 3, 6])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_evaluation_stands_between_steps_that_are_alike(every: int, cut: int) -> None:
+    program = [call for number in range(STEPS) for call in (*STEP, *(EVALUATION if number % every == every - 1 else ()))]
+    found = pieces(program[cut:])
+    assert set(found) == {len(STEP), len(EVALUATION)}
+    assert found.count(len(EVALUATION)) == STEPS // every
+
+
+@pytest.mark.parametrize("closing", [[NORM], [NORM, PARAMETERS], [GRADIENTS, NORM]], ids=["norm", "parameters", "gradients"])
+def test_microbatches_are_no_steps(closing: list[Call]) -> None:
+    """The loss of each is reduced over all ranks, and something at the end of the step."""
+    step = [*[*[FORWARD] * 2, *[BACKWARD] * 2, SCORE] * 4, *closing]
+    assert set(pieces(step * 9)) == {len(step)}
+
+
+def test_what_makes_all_calls_of_a_step_may_be_the_end_of_a_longer_one() -> None:
+    program = [call for number in range(STEPS) for call in (*STEP, *([*STEP, SCORE] if number % 5 == 4 else ()))]
+    assert set(pieces(program)) == {6 * len(STEP) + 1}
