@@ -9,7 +9,7 @@ differ that much anyway. What is usual is taken from steps of the usual length w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,7 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     usual = usual_step(record, begins)
     if usual is None:
         return None
+    record = _of_one_length(record, begins, usual)
     shape = np.sort(record.token[slice(*usual)])
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
@@ -173,6 +174,16 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     order = np.asarray(in_step + begin[:, None], np.int32)  # half as wide: of a large job it is as long as all calls
     length, known = _lengths(record, begin, end)
     return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
+
+
+def _of_one_length(record: Record, begins: Ints, usual: tuple[int, int]) -> Record:
+    """The record, its calls distinguished by forms alone where microbatches differ in length, so that few steps are alike."""
+    by_token, by_form = (len(_alike(each, begins, np.sort(each.token[slice(*usual)]))) for each in (record, _by_form(record)))
+    return record if _SHOWN_BY * by_token >= by_form else _by_form(record)
+
+
+def _by_form(record: Record) -> Record:
+    return replace(record, token=record.form)
 
 
 def _alike(record: Record, begins: Ints, shape: Ints) -> Ints:

@@ -12,6 +12,8 @@ from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import simulate
 from forensics.model import Cause, Confidence, Outcome, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import supply_of
+from forensics.rules.reductions.steps.times import StepTimes
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
 
@@ -128,3 +130,16 @@ def test_a_gpu_that_was_slow_from_the_first_step_is_named_by_its_equals(tmp_path
     with case_of(made, tmp_path, timing=True) as connection:
         found = diagnose(connection)
     assert [(suspect.ranks, suspect.rules) for suspect in found.suspects] == [((6,), ("FX160",))]
+
+
+@pytest.mark.parametrize(("fault", "ranks"), [
+    ("compute-delay@rank6:2500ms/backward", [(6,)]), ("none", []), ("compute-delay@rank13:2500ms/forward", [(13,)]),
+])  # fmt: skip
+def test_steps_whose_microbatches_differ_in_length_are_compared_by_the_forms_of_their_calls(
+    fault: str, ranks: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    made = simulate(replace(JOB, shortest=4), [parse(fault)], 3, iterations=24)
+    with case_of(made, tmp_path, ring=8000, timing=True) as connection:
+        found = diagnose(connection)
+        assert len(supply_of(connection).get(StepTimes).number) > 15
+    assert [suspect.ranks for suspect in found.suspects] == ranks
