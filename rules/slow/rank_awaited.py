@@ -79,7 +79,9 @@ def _evaluate(
         if not computes and share < thresholds["most_share_of_master"] and _is_usual(ranks, late, min(roster.ranks, default=0)):
             finding = replace(finding, by_design=_OF_MASTER)
         small = always_late(share, any(late[rank].had_onset for rank in ranks), thresholds["least_share_from_start"])
-        yield doubted(hardware.refined(finding, _REFINED), (*small, *waits_for_cores(cpu, roster, ranks)))
+        refined = hardware.refined(finding, _REFINED)
+        refined = hardware.on_one_link(refined) if refined.members is Members.EACH else refined
+        yield doubted(refined, (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
     for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):

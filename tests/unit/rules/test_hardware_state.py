@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Anomaly, Belief, Cause, Component, Confidence, Evidence, Finding, Impact, Members, StageRef
+from forensics.model import (
+    Anomaly,
+    Belief,
+    Cause,
+    Component,
+    Confidence,
+    Evidence,
+    Finding,
+    Impact,
+    Mechanism,
+    Members,
+    StageRef,
+)
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
@@ -267,6 +279,15 @@ def test_of_two_whose_transfers_are_slow_the_one_with_the_narrow_link_is_meant(
     both = finding(Cause.NETWORK_SLOW, 0, 1, members=Members.ONE_OF)
     one = found.on_one_link(found.refined(both, (Cause.NETWORK_SLOW,), 1.9))
     assert (one.cause, one.ranks, one.members is Members.EACH) == (cause, named, len(named) == 1)
+
+
+def test_a_rank_whose_data_comes_late_over_a_narrow_link_ends_its_chunks_late() -> None:
+    found, before = of(gpu(0), gpu(1, readings=reading(pcie_width=8)), gpu(2)), finding(Cause.PCIE_DEGRADED, 1)
+    assert found.on_one_link(before).mechanism == Mechanism("late_end", "local")
+    assert found.on_one_link(replace(before, ranks=(0, 1))).mechanism is None
+    slot = Sign(Oddity.NARROW_NIC, "the slot of its NIC has fewer lanes", "ib.json")
+    both = Hardware({1: (*found.signs[1], slot)}, found.read)
+    assert both.on_one_link(before).mechanism is None
 
 
 def test_a_sign_at_the_other_end_of_a_slow_link_leaves_both_meant() -> None:

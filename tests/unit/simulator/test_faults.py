@@ -47,6 +47,12 @@ def test_every_kind_leaves_the_past_as_it_was_and_says_where_it_is(name: str) ->
         assert fault["onset_ns"] <= truth(made, Losses())["capture_ns"] + 2e9
 
 
+def test_a_limited_nic_may_be_called_one_whose_slot_is_in_use() -> None:
+    """Both move less both ways, and nothing in a bundle shows which of the two it is."""
+    (found,) = truth(case("nic-slow@rank3:30+before"), Losses())["faults"]
+    assert {*found["accepted_causes"]} == {"network_slow", "nic_or_pcie_slow"}
+
+
 @pytest.mark.parametrize(
     ("weak", "strong"),
     [
