@@ -49,6 +49,12 @@ WHERE l.kind IN ('task_blocked', 'hung_task') AND NOT EXISTS (
 GROUP BY p.rank, p.pid ORDER BY ALL
 """
 
+# The rank that a table of steps shows behind all others.
+_BEHIND = r"""
+SELECT regexp_extract(subject, '^rank=(\d+)', 1), regexp_extract(subject, ' step=(\d+)', 1),
+    regexp_extract(subject, ' others=(\d+)', 1), regexp_extract(subject, ' count=(\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'rank_behind' GROUP BY ALL ORDER BY ALL
+"""
 # Of processes of unknown ranks that are called alike, the one that sleeps in the kernel in its last sample.
 _ASLEEP = """
 WITH seen AS (
@@ -69,6 +75,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _not_reached(connection)
     yield from _blocked(connection)
     yield from _asleep(connection)
+    yield from _behind(connection)
 
 
 def _not_joined(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -120,3 +127,10 @@ def _asleep(connection: DuckDBPyConnection) -> Iterator[str]:
         where = f" at {wchan}" if wchan else ""
         how = f"of {alike} processes called {name} it alone sleeps in the kernel{where} ({path})"
         yield f"what process {pid} waits for in the kernel (`cat /proc/{pid}/stack`), and its files: {how}"
+
+
+def _behind(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One rank; who is behind may wait for somebody else."""
+    if row := only_row(connection, "log_events", _BEHIND, kinds=("rank_behind",)):
+        rank, step, others, count, source = row
+        yield f"stack and log of rank {rank}: a table has it at step {step}, the {count} others at {others} ({source})"

@@ -1,5 +1,7 @@
 """Files that somebody pasted into one text, each below its name: `==> train.log <==`, or a block of Markdown below `train.log`.
 
+So are lines that grep found in several files: `logs/rank_3.log:812:ValueError: ...`.
+
 Each is read as the file that it was; what stands around them stays a text of its own, with its lines.
 """
 
@@ -16,7 +18,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.origin import origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 
-MARKS = (b"==> ", b"```", b"~~~")
+MARKS = (b"==> ", b"```", b"~~~", b".log:", b".out:", b".err:", b".txt:")
 _LEAST, _MOST = 2, 1024
 # What `head` and `tail` print above each of several files.
 _HEAD = re.compile(rb"==> (?P<name>[^\s<>][^<>\n]{0,250}?) <==\s*")
@@ -26,6 +28,10 @@ _NAME = re.compile(
     rb"[#*_`\s>-]{0,12}(?P<name>[\w./@+-]{1,200}\.[A-Za-z]\w{0,7}|[\w./@+-]{0,160}/\w[\w.@+-]{0,80})[*_`:\s]{0,8}"
 )
 _NEAR = 3
+_FOUND = re.compile(
+    rb"(?P<name>[\w./@+=-]{0,200}[\w)]\.(?:log|out|err|txt)(?:\.\d{1,3})?)[:-](?:(?P<line>\d{1,9})[:-])?(?P<text>.*)", re.DOTALL
+)
+_MOST_OTHERS = 4
 
 
 class _Span(NamedTuple):
@@ -42,6 +48,8 @@ def named_parts(artefact: Artefact, content: bytes) -> tuple[Artefact, ...]:
     if b"\0" in content:
         return ()
     lines = content.splitlines(keepends=True)
+    if found := _searched(artefact, lines):
+        return found
     spans = list(_below_heads(lines)) or list(_in_fences(lines))
     if not _LEAST <= len({span.name for span in spans}) == len(spans) <= _MOST:
         return ()
@@ -99,3 +107,19 @@ def _part(artefact: Artefact, span: _Span, content: bytes) -> Artefact:
         sample=stated.sample,
         modified_ns=artefact.modified_ns,
     )
+
+
+def _searched(artefact: Artefact, lines: Sequence[bytes]) -> tuple[Artefact, ...]:
+    """What grep found in each of several files, where the text is little else; what else it holds is lost."""
+    found: dict[str, list[bytes]] = {}
+    others = 0
+    for line in lines:
+        said = _FOUND.fullmatch(line)
+        others += said is None and line.strip(b"- \t\r\n") != b""
+        if said is not None:
+            found.setdefault(_text(said["name"]), []).append(said["text"])
+        if others > _MOST_OTHERS:
+            return ()
+    if not _LEAST <= len(found) <= _MOST or sum(map(len, found.values())) <= others:
+        return ()
+    return tuple(with_proven_ranks([_part(artefact, _Span(name, 0, 0, 0), b"".join(each)) for name, each in found.items()]))

@@ -29,7 +29,7 @@ from forensics.ingest._job_logs import (
     nccl_tests,
     nodes,
     norm_tables,
-    pair_tables,
+    pasted_tables,
     pods,
     progress_lines,
     ray_collectives,
@@ -82,7 +82,7 @@ class _Reader:
         reports = (self._horovod, self._coordination, self._desync, self._analysis, self._comm_findings)
         self._who_came = (*reports, self._fingerprints, self._ray)
         self._tracebacks, self._heading = tracebacks.Tracebacks(), headings.Heading()
-        self._table, self._pairs = torchrun.FailureTable(), pair_tables.PairTables()
+        self._table, self._pasted = torchrun.FailureTable(), pasted_tables.PastedTables(artefact.stored_bytes)
         self._launchers, self._starts = launchers.LauncherEnds(), launchers.Starts()
         self._pods, self._served = pods.Pods(), served.Served()
         self._world, self._versions = stated_world.StatedWorld(), stated_versions.StatedVersions()
@@ -109,7 +109,7 @@ class _Reader:
 
     def survey(self, number: int, block: bytes) -> None:
         """Labels count wherever they stand, and progress is what most lines tell."""
-        self._pairs.survey(number, block)
+        self._pasted.survey(number, block)
         self.origins.survey(block)
         self.nodes.survey(block)
         self._progress.survey(number, block, self.origins)
@@ -252,7 +252,7 @@ class _Reader:
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
         found = self.events
         found.add_lost(self._identities.of_node)
-        for each in (self._coordination, self._pods.rows, self._milestones, self._pairs):
+        for each in (self._coordination, self._pods.rows, self._milestones, self._pasted):
             each.add_to(found)
         self._served.add_to(self.events, self.origins.servers)
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0

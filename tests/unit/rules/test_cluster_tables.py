@@ -90,6 +90,16 @@ def checks(*impaired: int) -> str:
     return json.dumps({"InstanceStatuses": each}, indent=2)
 
 
+def steps_of(ranks: int, behind: int | None, form: str) -> str:
+    """A table of the step that each rank is at, in one of the forms of tickets."""
+    head, row = {
+        "markdown": ("| rank | host | last step |\n|---:|---|---:|\n", "| {0} | b1 | {1} |\n"),
+        "csv": ("rank,host,global_step\n", "{0},b1,{1}\n"),
+        "columns": ("Rank    Host    Step\n", "{0}       b1      {1}\n"),
+    }[form]
+    return "Status\n\n" + head + "".join(row.format(rank, 1199 if rank == behind else 1200) for rank in range(ranks))
+
+
 LOST = ("2025-08-02T15:01:55Z", "NodeNotReady", "Node", "pool-a-3")
 STARTED = ("2025-08-02T10:11:12Z", "Started", "Pod", "pre-2")
 XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
@@ -108,6 +118,9 @@ XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
         ("alert.json", alerts(XID), "device 3 of hx-4 and the ranks there: alerts fire of it (GPU_Xid;"),
         ("alert.json", alerts(XID, ("firing", {"instance": "hx-4:9100"})), "hx-4 and the ranks there"),
         ("ps.txt", processes("R", "R", "D", "R"), "what process 702 waits for in the kernel"),
+        ("ticket.md", steps_of(8, 5, "markdown"), "stack and log of rank 5: a table has it at step 1199, the 7 others at 1200"),
+        ("ticket.txt", steps_of(8, 0, "csv"), "stack and log of rank 0"),
+        ("ticket.txt", steps_of(4, 3, "columns"), "stack and log of rank 3"),
         ("gpustat.txt", gpustat(2), "GPU-2 of hx-9, which is idle while 3 others are busy"),
         ("gpustat.txt", gpustat(2, "  30 %,"), "GPU-2 of hx-9, which is idle while 3 others are busy"),
         ("rdma.txt", links(3), "mlx5_3/1 of its host, cable and switch port"),
@@ -149,6 +162,10 @@ def test_the_one_that_stands_out(tmp_path: Path, name: str, text: str, said: str
         pytest.param(
             "alert.json", alerts(("firing", {"instance": "hx-4:9100", "alertname": "HostHighCpuLoad"})), id="of no device"
         ),
+        pytest.param("ticket.md", steps_of(8, None, "markdown"), id="all ranks at one step"),
+        pytest.param("ticket.md", steps_of(2, 1, "markdown"), id="two ranks"),
+        pytest.param("ticket.md", steps_of(4, 3, "csv").replace("\n2,b1,1200", "\n2,b1,1198"), id="two ranks behind"),
+        pytest.param("ticket.md", steps_of(5, 3, "csv").replace("\n1,b1,1200", ""), id="a rank that the table lacks"),
         pytest.param("gpustat.txt", gpustat(None), id="all GPUs busy"),
         pytest.param("rdma.txt", links(None), id="all ports up"),
         pytest.param("rdma.txt", links(None, 7), id="a port that is switched off"),
