@@ -30,6 +30,7 @@ from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
 from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.network.crowded_hosts import CrowdedHosts, finding_of_crowded
 from forensics.rules.reductions.network.cuts import Cut, cuts
 from forensics.rules.reductions.network.slow_rails import LEAST_HOSTS, PlaceOf, places_of_nics
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -55,9 +56,16 @@ def _evaluate(
     hardware: Hardware,
     calls: LinkCalls,
     mirrored: MirroredPeers,
+    crowded: CrowdedHosts,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
+        return
+    if crowded and max(link.cost for link in judged if link.is_slow) >= thresholds["least_cost"]:
+        slow = [link for link in judged if link.is_slow]
+        most = _impact(max(slow, key=lambda link: (link.cost, link.ends)))
+        yield mirrored.doubted(finding_of_crowded(crowded, _rates(slow, users), hardware, most))
+        yield blocked_ranks({rank for rank in roster.ranks if all(rank not in each.ranks for each in crowded)})
         return
     least = {True: thresholds["least_cost_open"], False: thresholds["least_cost"]}
     captures = {capture.rank: capture for capture in rates.captures}

@@ -103,7 +103,7 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
 
 def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
     """A NIC whose line is full with what others send, by the counters of its port."""
-    line, usual, sent = use.line_rate or 0.0, use.rate * use.busy_most, _sent(port)
+    line, usual, sent = use.line_rate or 0.0, use.rate * use.busy_most, sent_by(port)
     others = sent - (min(use.rate, usual * (1 + step_s / port.seconds)) if step_s else use.rate)
     if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - usual < _FULL * line:
         return None
@@ -121,7 +121,7 @@ def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[
     reached = [(use.host, use.nic) for use in known if (use.host, use.nic) not in left]
     while reached:
         at = reached.pop()
-        ring = [each for each in beside.adj.get(at, ()) if each in left and _sent(read[at]) >= _AS_FULL * left[each].sent]
+        ring = [each for each in beside.adj.get(at, ()) if each in left and sent_by(read[at]) >= _AS_FULL * left[each].sent]
         for each in ring:
             del left[each]
         reached += ring
@@ -140,7 +140,7 @@ def _above_their_rings(
     least: dict[NicOfHost, float] = {}
     for together in nx.connected_components(rings.subgraph(left)):
         around = {other for at in together for other in rings.adj[at] if other in read}
-        least |= dict.fromkeys(together, min((_sent(read[at]) for at in around), default=0.0))
+        least |= dict.fromkeys(together, min((sent_by(read[at]) for at in around), default=0.0))
     return [nic for at, nic in left.items() if nic.sent - least.get(at, 0.0) >= _LEAST_OF_OTHERS * nic.line_rate]
 
 
@@ -154,11 +154,11 @@ def _beside_shared(
     named, found = {(nic.host, nic.nic) for nic in shared}, []
     least = {nic.host: min(each.sent for each in shared if each.host == nic.host) for nic in shared}
     for at in sorted(known.keys() - named):
-        use, port, ring = known[at], read[at], [_sent(read[other]) for other in known[at].reached if other in read]
-        line, others = use.line_rate or 0.0, _sent(port) - max(ring, default=_sent(port))
-        is_full = _AS_FULL * least.get(use.host, float("inf")) <= _sent(port) <= _MOST_OF_LINE * line
+        use, port, ring = known[at], read[at], [sent_by(read[other]) for other in known[at].reached if other in read]
+        line, others = use.line_rate or 0.0, sent_by(port) - max(ring, default=sent_by(port))
+        is_full = _AS_FULL * least.get(use.host, float("inf")) <= sent_by(port) <= _MOST_OF_LINE * line
         if is_full and others >= _LEAST_OF_OTHERS * line:
-            found.append(SharedNic(*at, use.ranks, line, others, _sent(port), port.seconds, port.source, use))
+            found.append(SharedNic(*at, use.ranks, line, others, sent_by(port), port.seconds, port.source, use))
     return found
 
 
@@ -169,7 +169,7 @@ def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -
     """
     most: dict[str, float] = defaultdict(float)
     for (host, _), port in read.items():
-        most[host] = max(most[host], _sent(port))
+        most[host] = max(most[host], sent_by(port))
     found = {(use.host, use.nic): _full_at_rest(use, read.get((use.host, use.nic)), most) for use in recorded}
     open_ = {host for (host, _), nic in found.items() if nic is None}
     return [nic for nic in found.values() if nic is not None and nic.host not in open_]
@@ -180,10 +180,10 @@ def _full_at_rest(use: LineUse, port: Port | None, most: Mapping[str, float]) ->
     line, quiet = use.line_rate or 0.0, min((most[peer] for peer in use.peers if peer in most), default=None)
     if port is None or quiet is None:
         return None
-    others = _sent(port) - quiet
+    others = sent_by(port) - quiet
     if others < _LEAST_OF_OTHERS * line or not _FULL * line <= use.rate + others <= _MOST_OF_LINE * line:
         return None
-    return SharedNic(use.host, use.nic, use.ranks, line, others, _sent(port), port.seconds, port.source, use, quiet)
+    return SharedNic(use.host, use.nic, use.ranks, line, others, sent_by(port), port.seconds, port.source, use, quiet)
 
 
 def _as_full(
@@ -194,19 +194,21 @@ def _as_full(
     Ports of the job that are not so full show what ranks send in that time.
     """
     least, line = min((_AS_FULL * nic.sent for nic in shared), default=0.0), min((nic.line_rate for nic in shared), default=0.0)
-    usual = max((sent for at, port in read.items() if at in users.by_nic and (sent := _sent(port)) < least), default=None)
+    usual = max((sent for at, port in read.items() if at in users.by_nic and (sent := sent_by(port)) < least), default=None)
     if usual is None:
         return []
-    found = [(port, _sent(port) - _TIMES_USUAL * usual) for port in unknown if least <= _sent(port) <= _MOST_OF_LINE * line]
+    found = [(port, sent_by(port) - _TIMES_USUAL * usual) for port in unknown if least <= sent_by(port) <= _MOST_OF_LINE * line]
     return [
-        SharedNic(port.host, port.nic, users.by_nic[port.host, port.nic], line, others, _sent(port), port.seconds, port.source)
+        SharedNic(
+            port.host, port.nic, users.by_nic[port.host, port.nic], line, others, sent_by(port), port.seconds, port.source
+        )
         for port, others in found
         if others >= _LEAST_OF_OTHERS * line
     ]
 
 
-def _sent(port: Port) -> float:
-    """Bytes a second."""
+def sent_by(port: Port) -> float:
+    """Bytes a second that a port sent between the two reads of its counters."""
     return port.grown.get("port_xmit_data", 0) * _WORD / port.seconds
 
 
