@@ -22,6 +22,7 @@ from forensics.rules.reductions.progress.at_work import (
 )
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
+from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.ranks.children import ChildProcesses
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
@@ -50,6 +51,7 @@ class Progress:
     settled: Settled
     outside: OutsideInputs
     amid_pass: AmidPass
+    silence: UnusualSilence
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -111,6 +113,9 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
     if certain:
         return None
     usual = next((state for state in found if state.standing is not Standing.UNKNOWN), None)
+    # Pauses between steps say nothing of a place at which no rank was silent for long, whoever waits there.
+    if usual is not None and progress.silence:
+        return None
     if usual is not None:
         return f"no wait for it is longer than usual: {usual.reason}"
     if motion.motion is Motion.STALLED:

@@ -38,9 +38,11 @@ def unusual_silence(calls: Calls, motion: Liveness, pace: Speed, factor: Silence
 
 
 def longest_stays(calls: Issued) -> Mapping[int, int]:
-    """The longest earlier time (ns) until the next call, of each rank that made its last call often before."""
+    """The longest earlier time (ns) until the next call, of ranks that made their last call before, one of them often."""
     found = {rank: _stays(calls, at) for rank, at in calls.places.items()}
-    return {rank: int(stays.max()) for rank, stays in found.items() if len(stays) >= _OFTEN}
+    # One long stay where a rank seldom is, as in the barrier behind an evaluation, is what the job does there.
+    is_known = any(len(stays) >= _OFTEN for stays in found.values())
+    return {rank: int(stays.max()) for rank, stays in found.items() if len(stays)} if is_known else {}
 
 
 def _stays(calls: Issued, at: slice) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
