@@ -66,6 +66,18 @@ FROM seen x JOIN sources s USING (source_id) GROUP BY s.path, x.name
 HAVING count(*) FILTER (x.state = 'D') = 1 AND count(*) >= 4 ORDER BY ALL
 """
 
+# The one rank whose process waits for storage in the kernel, by the channel of its last sample.
+_FOR_STORAGE = """
+WITH seen AS (
+    SELECT p.rank, arg_max(p.pid, p.sample) AS pid, arg_max(p.wchan, p.sample) AS wchan, min(s.path) AS path
+    FROM processes p JOIN sources s USING (source_id)
+    WHERE p.rank IS NOT NULL AND p.pid = p.thread AND p.wchan IS NOT NULL AND NOT coalesce(p.is_child, false) GROUP BY p.rank
+), waiting AS (SELECT * FROM seen WHERE regexp_matches(wchan,
+    '^(ll_|.*(nfs|rpc_wait|fuse|ptlrpc|cl_sync|osc_|gpfs|mmfs|jbd2|io_schedule|folio_wait|wait_on_page))'))
+SELECT rank, pid, wchan, path, (SELECT count(*) - 1 FROM seen) FROM waiting
+WHERE (SELECT count(*) FROM waiting) = 1 AND (SELECT count(*) FROM seen) >= 3
+"""
+
 
 def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
@@ -75,6 +87,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _not_reached(connection)
     yield from _blocked(connection)
     yield from _asleep(connection)
+    yield from _for_storage(connection)
     yield from _behind(connection)
 
 
@@ -134,3 +147,10 @@ def _behind(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _BEHIND, kinds=("rank_behind",)):
         rank, step, others, count, source = row
         yield f"stack and log of rank {rank}: a table has it at step {step}, the {count} others at {others} ({source})"
+
+
+def _for_storage(connection: DuckDBPyConnection) -> Iterator[str]:
+    if found := rows_of(connection, "processes", _FOR_STORAGE):
+        ((rank, pid, wchan, path, others),) = found
+        how = f"it alone waits for storage there, at {wchan} ({path}), {others} others do not"
+        yield f"what process {pid} of rank {rank} waits for in the kernel, and its files: {how}"

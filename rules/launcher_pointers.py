@@ -73,6 +73,16 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'node_not_ready' AND 
     OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node'))
 GROUP BY subject ORDER BY subject
 """
+# Numbers that processes say they were given, as many as there are ranks: one of them twice, and another one to nobody.
+_TAKEN = r"""
+WITH taken AS (
+    SELECT CAST(regexp_extract(subject, '^rank=(\d+)', 1) AS INTEGER) AS number,
+        CAST(regexp_extract(subject, ' of=(\d+)$', 1) AS INTEGER) AS size, source
+    FROM logged_event WHERE kind = 'rank_taken')
+SELECT arg_max(number, often), max(often), max(source), min(size) FROM (
+    SELECT number, min(size) AS size, count(*) AS often, max(source) AS source FROM taken GROUP BY number)
+HAVING sum(often) = min(size) AND min(size) = max(size) AND count(*) < min(size) AND count(*) FILTER (often > 1) = 1
+"""
 # Conditions of nodes that tell of their devices, by node.
 _CONDITIONS = r"""
 SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\S+)$', 1)), min(source)
@@ -112,6 +122,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _dead_node(connection)
     yield from _node_in_trouble(connection)
     yield from _exited_task(connection)
+    yield from _taken_twice(connection)
 
 
 def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -201,3 +212,11 @@ def _dead_node(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _DEAD, kinds=("node_dead",)):
         node, source = row
         yield f"console and kernel log of node {node}, and which ranks ran there: its cluster found it dead ({source})"
+
+
+def _taken_twice(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Whoever waits for the number that nobody has waits for ever; which of the processes is right nothing shows."""
+    if row := only_row(connection, "log_events", _TAKEN, kinds=("rank_taken",)):
+        number, often, source, size = row
+        what = f"{often} of {size} processes say that they are rank {number} ({source}), so that another rank has none"
+        yield f"the ranks that the launcher gives (RANK, SLURM_PROCID, NODE_RANK): {what}"

@@ -52,6 +52,8 @@ PATTERNS = (
         r"Node state check: node (?P<who>[\w-]{1,253})\([\w.:]{1,64}\) in (?:\w{1,16} state: )?[\w+*]{0,60}(?:DOWN|FAIL)",
         "{who}",
     ),
+    # Lightning, of the number that each process was given.
+    pattern("rank_taken", r"GLOBAL_RANK: (?P<number>\d{1,7}), MEMBER: \d{1,7}/(?P<size>\d{1,7})", "rank={number} of={size}"),
     # `npu-smi info`, and `hccn_tool -i 6 -link -g` of one device after the other.
     pattern(
         "npu_unhealthy",
@@ -69,5 +71,5 @@ WORDS = (
     "Unresponsive receiver (",
     "Lost executor ",
     "finished unsuccessfully",
-    *(" DEAD", "Node state check: ", "| Alarm ", "| Critical ", "| UNKNOWN ", "link status: DOWN", ALERT),
+    *(" DEAD", "Node state check: ", "| Alarm ", "| Critical ", "| UNKNOWN ", "link status: DOWN", ALERT, "GLOBAL_RANK: "),
 )

@@ -39,6 +39,10 @@ _OF_A_TIME = 5
 _TREE = re.compile(r"(?<![\w{])([\w.+-]{1,64})\((\d{1,9})\)")
 _BRANCH = re.compile(r"[\s|`+-]*\{?[\w.+-]{1,64}\}?\(\d{1,9}\)(?:[-+`|\s]|$)")
 _OF_PROC = re.compile(r"(?:==> *)?/proc/(?:\d{1,9}/task/)?(\d{1,9})/(status|stack|wchan|comm|stat|cmdline)\b *(?:<==)?:? *(.*)")
+# The command that prints one, with what somebody noted behind it.
+_PRINTED = re.compile(
+    r".{0,160}?\b(?:cat|head|tail|more|less)(?: -\S{1,8})? /proc/(?:\d{1,9}/task/)?(\d{1,9})/(status|stack|wchan|comm|stat)\b()"
+)
 _FIELD = re.compile(r"(Name|State|Tgid|Pid|TracerPid|SigCgt|voluntary_ctxt_switches|nonvoluntary_ctxt_switches):[ \t]+(\S.*)")
 _KERNEL_FRAME = re.compile(r"\[<(?:0|[0-9a-f]{8,16})>\] ([\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+")
 _WORD = re.compile(r"[a-z_][\w.]{2,80}")
@@ -164,7 +168,7 @@ class _Proc:
         self._open: Seen | None = None
 
     def take(self, number: int, line: str) -> Iterator[Seen]:
-        if match := _OF_PROC.match(line):
+        if match := _OF_PROC.match(line) or _PRINTED.match(line):
             pid, kind, rest = int(match[1]), match[2], match[3].strip()
             if self._open is not None and self._open.pid not in (None, pid):
                 yield from self.finished()

@@ -100,6 +100,20 @@ def steps_of(ranks: int, behind: int | None, form: str) -> str:
     return "Status\n\n" + head + "".join(row.format(rank, 1199 if rank == behind else 1200) for rank in range(ranks))
 
 
+def members(*numbers: int, size: int = 4) -> str:
+    return "".join(f"Initializing distributed: GLOBAL_RANK: {each}, MEMBER: {each + 1}/{size}\n" for each in numbers)
+
+
+def kernel_stacks(*waiting: int) -> str:
+    """Of four ranks, as somebody prints them one after the other."""
+    storage, futex = "rpc_wait_bit_killable+0x24/0xa0 [sunrpc]", "futex_wait_queue+0x60/0x90"
+    return "".join(
+        f"[root@hx-1 ~]# cat /proc/{2100 + rank}/stack   # rank {rank}\n[<0>] {storage if rank in waiting else futex}\n"
+        f"[<0>] do_syscall_64+0x5b/0x80\n\n"
+        for rank in range(4)
+    )
+
+
 LOST = ("2025-08-02T15:01:55Z", "NodeNotReady", "Node", "pool-a-3")
 STARTED = ("2025-08-02T10:11:12Z", "Started", "Pod", "pre-2")
 XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
@@ -121,6 +135,8 @@ XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
         ("ticket.md", steps_of(8, 5, "markdown"), "stack and log of rank 5: a table has it at step 1199, the 7 others at 1200"),
         ("ticket.txt", steps_of(8, 0, "csv"), "stack and log of rank 0"),
         ("ticket.txt", steps_of(4, 3, "columns"), "stack and log of rank 3"),
+        ("fit.log", members(0, 1, 1, 3), "2 of 4 processes say that they are rank 1"),
+        ("kernel.txt", kernel_stacks(3), "what process 2103 of rank 3 waits for in the kernel"),
         ("gpustat.txt", gpustat(2), "GPU-2 of hx-9, which is idle while 3 others are busy"),
         ("gpustat.txt", gpustat(2, "  30 %,"), "GPU-2 of hx-9, which is idle while 3 others are busy"),
         ("rdma.txt", links(3), "mlx5_3/1 of its host, cable and switch port"),
@@ -166,6 +182,11 @@ def test_the_one_that_stands_out(tmp_path: Path, name: str, text: str, said: str
         pytest.param("ticket.md", steps_of(2, 1, "markdown"), id="two ranks"),
         pytest.param("ticket.md", steps_of(4, 3, "csv").replace("\n2,b1,1200", "\n2,b1,1198"), id="two ranks behind"),
         pytest.param("ticket.md", steps_of(5, 3, "csv").replace("\n1,b1,1200", ""), id="a rank that the table lacks"),
+        pytest.param("fit.log", members(0, 1, 2, 3), id="all numbers once"),
+        pytest.param("fit.log", members(0, 1, 2, 3, 0, 1, 2, 3), id="started again"),
+        pytest.param("fit.log", members(0, 1, 1), id="a process of which nothing is known"),
+        pytest.param("kernel.txt", kernel_stacks(0, 1, 2, 3), id="all wait for storage"),
+        pytest.param("kernel.txt", kernel_stacks(), id="nobody waits for storage"),
         pytest.param("gpustat.txt", gpustat(None), id="all GPUs busy"),
         pytest.param("rdma.txt", links(None), id="all ports up"),
         pytest.param("rdma.txt", links(None, 7), id="a port that is switched off"),
