@@ -15,7 +15,7 @@ from forensics.ingest._job_logs.line_origin import Origin
 KIND = "rank_behind"
 MOST_BYTES = 1 << 20
 """What somebody put into a ticket is short."""
-_HEADING = re.compile(rb"(?im)^[^\n]{0,200}\brank\b[^\n]{0,200}\b(?:step|iter(?:ation)?)s?\b[^\n]{0,200}$")
+_HEADING = re.compile(rb"(?im)^[^\n]{0,200}\brank\b[^\n]{0,200}(?:\b|_)(?:step|iter(?:ation)?)s?\b[^\n]{0,200}$")
 _SEPARATORS = (re.compile(r"\s*\|\s*"), re.compile(r"\s*[,\t;]\s*"), re.compile(r" {2,}"))
 _RANK = re.compile(r"(?i)(?:global[ _]?)?rank")
 _STEP = re.compile(r"(?i)(?:last|global|current|train|latest)?[ _]?(?:step|iter|iteration)")
