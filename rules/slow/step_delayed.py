@@ -189,6 +189,8 @@ def _by_design(
     is_small = _is_small(delays, found, thresholds)
     if worst.is_transfer and seldom and nearly_as_long(delays, found, worst):
         return _AS_LONG
+    if worst.is_transfer and not worst.by_arrivals and worst.excess_ns >= thresholds["least_transfer_ms"] * _MS:
+        return None  # all had come, so that no host was held up
     if worst.is_transfer or worst.is_spread:
         return _HICCUP if is_small else None
     if all(delay.at_barrier for delay in found):
@@ -273,6 +275,7 @@ RULE = Rule(
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
+        Threshold("least_transfer_ms", 100, "that one transfer between devices takes longer once: resent packets cost less"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold(

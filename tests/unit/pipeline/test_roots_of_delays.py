@@ -34,7 +34,7 @@ def delay(
 
 def findings(
     found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = (),
-    usual: int = STEPS - 1, short: BusyHosts = ENOUGH,
+    usual: int = STEPS - 1, short: BusyHosts = ENOUGH, typical_ms: int = 500,
 ) -> list[Finding]:  # fmt: skip
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower.
 
@@ -45,7 +45,14 @@ def findings(
     ranks = frozenset(range(RANKS))
     unexplained = tuple(float(excess * MS) for excess in beside_ms)
     made = Delays(
-        tuple(found), STEPS, usual, 500 * MS, len(unexplained), ranks, frozenset(range(timed)), unexplained_ns=unexplained
+        tuple(found),
+        STEPS,
+        usual,
+        typical_ms * MS,
+        len(unexplained),
+        ranks,
+        frozenset(range(timed)),
+        unexplained_ns=unexplained,
     )
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
     rule = find("FX175")
@@ -222,3 +229,17 @@ def test_taken_cores_explain_many_slow_transfers_and_no_single_one(steps: tuple[
     short = BusyHosts({"host1": TakenCores("host1", 40.0, 0.5, "node.json")})
     found = [replace(delay(1, 0.0, step=step, is_spread=False), ranks=(1, 2), is_transfer=True) for step in steps]
     assert [each.ranks for each in findings(found, short=short)] == [ranks]
+
+
+@pytest.mark.parametrize(("excess_ms", "by_arrivals", "is_named"), [
+    (255, False, True),
+    (90, False, False),  # packets that are sent again
+    (255, True, False),  # hosts wait themselves, and want for a core now and then
+])  # fmt: skip
+def test_one_transfer_that_is_longer_by_a_sixth_of_a_step_is_no_pause_of_a_host(
+    excess_ms: int, by_arrivals: bool, is_named: bool
+) -> None:
+    once = replace(
+        delay(1, 0.0, is_spread=False), ranks=(1, 2), is_transfer=True, excess_ns=excess_ms * MS, by_arrivals=by_arrivals
+    )
+    assert bool(findings([once], typical_ms=1500)) is is_named
