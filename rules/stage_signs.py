@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from forensics.rules.reductions.frontier.first_steps import first_shorter
 from forensics.rules.reductions.frontier.matrix import StageMatrix
-from forensics.rules.reductions.frontier.onsets import LEAST_BEFORE, sharp_rise
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import longest
 
@@ -28,10 +28,10 @@ def stage_signs(windows: FrontierWindows) -> Iterator[str]:
 
 def _short_at_first(matrix: StageMatrix) -> Iterator[str]:
     """Too few steps to know what was usual: a job that goes on from a checkpoint finds batches fetched ahead."""
-    lengths = np.median(matrix.walls, axis=1)
-    row = sharp_rise(lengths, matrix.steps, least=1)
-    if row is None or row >= LEAST_BEFORE:
+    row = first_shorter(matrix)
+    if row is None:
         return
+    lengths = np.median(matrix.walls, axis=1)
     before, after = (float(np.median(part)) / 1e6 for part in (lengths[:row], lengths[row:]))
     first = "first step" if row == 1 else f"first {row} steps"
     took = f"the {first} of the record took {before:.0f} ms, the {len(lengths) - row} after {after:.0f} ms"

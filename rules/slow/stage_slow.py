@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from forensics.model import (
@@ -24,8 +24,9 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.ended import REST
+from forensics.rules.reductions.frontier.first_steps import longer_than_first
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
-from forensics.rules.reductions.frontier.long_stages import is_late_before, is_limited, is_of_device
+from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_limited, is_of_device
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
@@ -41,6 +42,7 @@ from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.text.stage_advice import stage_advice
 from forensics.rules.reductions.waits.completions import HOST_BACKENDS
 from forensics.vocabulary import CAUSE_OF_STAGE
 
@@ -92,11 +94,36 @@ def _evaluate(
             finding = _finding(groups, judged, stated, gates.least_accounted)
             if _is_of_equals(judged, stated, messengers):
                 finding = named_by_power(finding, power)
-            finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+            if not is_early_in_time(judged, stated):
+                finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
             small = always_late(stated.share, stated.onset is not None, gates.share_from_start)
             yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, finding.ranks)))
             if finding.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(finding.ranks))
+    if not any(judged.attribution.culprits for judged in known):
+        yield from _by_first_steps(groups, known, power, hardware, messengers, gates.least_accounted)
+
+
+def _by_first_steps(
+    groups: Communicators,
+    known: Sequence[WindowVerdict],
+    power: DrawnPower,
+    hardware: Hardware,
+    messengers: Messengers,
+    least: float,
+) -> Iterator[Finding]:
+    """Too few steps came before the change to accuse by them alone; who computes while the others wait shows all the same."""
+    for judged in known:
+        culprit = longer_than_first(judged)
+        if culprit is None or not _is_of_equals(judged, culprit, messengers):
+            continue
+        finding = named_by_power(_finding(groups, judged, culprit, least), power)
+        if finding.ranks:
+            few = Evidence("a step or two before the change show little of what is usual", None, supports=False)
+            finding = replace(finding, evidence=(*finding.evidence, few))
+            yield hardware.refined(finding, (Cause.COMPUTE_SLOW,))
+            yield blocked_ranks(set(judged.matrix.ranks) - set(finding.ranks))
+            return
 
 
 def _is_of_equals(judged: WindowVerdict, culprit: Culprit, messengers: Messengers) -> bool:
@@ -145,7 +172,7 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(culprit.lost_ns), round(culprit.share, 3), culprit.affected, "frontier_gain"),
         since=_since(judged, culprit),
-        next_steps=_next_steps(culprit),
+        next_steps=stage_advice(culprit),
     )
 
 
@@ -245,21 +272,6 @@ def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:
     row = int((matrix.steps < culprit.onset).sum())
     time_ns = matrix.epoch_ns + int(matrix.begins[row].min())
     return Since(time_ns, "realtime of the ranks' host", int(matrix.walls[row].max()), culprit.onset)
-
-
-def _next_steps(culprit: Culprit) -> tuple[str, ...]:
-    if culprit.stage == EVERYWHERE:
-        return ("compare load, clocks, power and file systems of the hosts before and after: no stage stands out",)
-    whom = ranks_text(culprit.ranks) if culprit.ranks else "any rank"
-    looks = {
-        "data": "check its data workers, storage and prefetching",
-        "callbacks": "check what its callbacks, logging and hooks do there",
-        "checkpoint": "check where it saves to",
-        "other": "annotate what it does between the stages",
-    }
-    when = f", at steps {culprit.pattern}" if culprit.pattern.startswith("every") else ""
-    advice = looks.get(culprit.stage, "compare clocks, load and shapes with its peers")
-    return (f"profile {culprit.stage} on {whom}{when}: {advice}",)
 
 
 def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:

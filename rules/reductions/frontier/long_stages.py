@@ -17,6 +17,8 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowV
 _OF_HOST = 0.2
 # Of what a rank is late by, at the first collective of a step: jitter of equal ranks is less.
 _EARLY = 0.3
+# As much is jitter: a device that is slower in all that it does loses more in forward alone.
+_IN_TIME = 0.1
 # Of the steps in which it should have noted when it had launched its work: of lost notes nothing tells which they were.
 _NOTED = 0.9
 # Of the steps whose calls a recorder still holds, the newest ones.
@@ -65,9 +67,19 @@ def is_late_before(judged: WindowVerdict, culprit: Culprit) -> bool:
 
     What a device does for forward shows there as well as the first part of backward.
     """
-    first = judged.waits.first if judged.waits is not None and culprit.stage == judged.attribution.sync else None
-    later = _beside_others(judged, culprit, None if first is None else -first, _RECORDED)
+    later = _later_to_first(judged, culprit)
     return later is not None and float(later.max()) >= _EARLY * culprit.typical_ns
+
+
+def is_early_in_time(judged: WindowVerdict, culprit: Culprit) -> bool:
+    """Whether its ranks are seen to come in time to the first collective of a step: what slows a whole device shows there."""
+    later = _later_to_first(judged, culprit)
+    return later is not None and float(later.max()) <= _IN_TIME * culprit.typical_ns
+
+
+def _later_to_first(judged: WindowVerdict, culprit: Culprit) -> Floats | None:
+    first = judged.waits.first if judged.waits is not None and culprit.stage == judged.attribution.sync else None
+    return _beside_others(judged, culprit, None if first is None else -first, _RECORDED)
 
 
 def _beside_others(judged: WindowVerdict, culprit: Culprit, own: Floats | None, least: float) -> Floats | None:
