@@ -41,10 +41,11 @@ _POST = re.compile(
     re.IGNORECASE,
 )
 _LEAST_POSTS = 2
-# Who joins a thread has another job.
+# Who joins a thread has another job, and who answers a question shows what may happen.
 _ANOTHER = re.compile(
     rb"(?i:\b(?:same|similar) (?:here|issue|problem|error|thing)\b|\bme too\b"
-    rb"|\bI(?:'m| am) (?:also|facing)\b|\bI also (?:get|have|see|met)\b)"
+    rb"|\bI(?:'m| am) (?:also|facing)\b|\bI also (?:get|have|see|met)\b"
+    rb"|<(?:div|article|section|li)\b[^>]{0,300}?\b(?:class|id)=[\"'](?:[^\"'>]{0,200}[ _-])?answer(?=[ _\"'\d-]))"
 )
 # Below instructions people comment as well.
 _PAGE_TITLE = re.compile(

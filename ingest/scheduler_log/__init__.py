@@ -183,10 +183,11 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     lines = Lines(artefact)
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
-    of_jobs, ready = lost_by_job.LostByJob(), kube_nodes.ReadyNodes()
+    of_jobs, ready, jobs = lost_by_job.LostByJob(), kube_nodes.ReadyNodes(), down_nodes.JobNodes()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
+        jobs.feed(line)
         for said in (*table.feed(line), *machines.feed(line)):
             _add(columns, number, line, *said)
         if pod is not None:
@@ -201,7 +202,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         named = _DESCRIBED.match(line)
         pod = named["name"] if named else pod
         lost = [("node_down", node) for node in nodes.feed(line)]
-        lost += [("node_dead", node)] if (node := down_nodes.listed(line)) else []
+        lost += [("node_dead", node)] if (node := down_nodes.listed(line)) and jobs.may_have(node) else []
         for kind, subject in (*lost, *_events(line, pod)):
             _add(columns, number, line, kind, subject)
         if len(columns["kind"]) >= MAX_EVENTS:

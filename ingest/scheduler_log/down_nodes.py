@@ -16,6 +16,7 @@ HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
 LISTING = re.compile(r"NODELIST {2,80}NODES {1,8}PARTITION {2,40}STATE\b.*")
 """What `sinfo -N -l` prints above its rows."""
 _LISTED = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,252}) {1,80}1 {1,20}\S{1,40} {1,40}down\S{0,3} .{0,200}\bNot responding\s*")
+_JOBS = re.compile(r"\s*JOBID\b.*\bNODELIST\b.*")
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
 WORDS = ("Not responding", "Node unexpectedly re", "NodeName=", "State=DOWN", "Reason=NHC: ")
 _ROW = re.compile(
@@ -52,3 +53,26 @@ def listed(line: str) -> str | None:
     """The node of a row of `sinfo -N -l` that is down and does not answer."""
     found = _LISTED.fullmatch(line)
     return found["node"] if found else None
+
+
+class JobNodes:
+    """Nodes of the jobs that `squeue` lists beside such a listing."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._nodes: set[str] = set()
+        self._is_listed = False
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        words = line.split()
+        if _JOBS.fullmatch(line):
+            self._names, self._is_listed = [word.partition("(")[0] for word in words], True
+        elif self._names and len(words) == len(self._names) and words[0][:1].isdigit():
+            self._nodes.update(hosts(words[self._names.index("NODELIST")]))
+        else:
+            self._names = []
+
+    def may_have(self, node: str) -> bool:
+        """Whether a node is of such a job, or nothing shows which ones are."""
+        return node in self._nodes or not self._is_listed

@@ -87,3 +87,12 @@ def test_what_others_met_in_jobs_of_their_own_is_not_of_the_job_of_a_thread(tmp_
     lost = LOG[: LOG.index("[rank0]")]
     (tmp_path / "thread.html").write_text(thread(answer=theirs, log=LOG.replace(lost, "")))
     assert not named(verdict_of(tmp_path))
+
+
+def test_what_an_answer_shows_has_not_happened_in_the_job_that_was_asked_about(tmp_path: Path) -> None:
+    lost = LOG[: LOG.index("[rank0]")]
+    asked, shown = html.escape(LOG.replace(lost, "")), html.escape(lost)
+    answer = f'<div class="answer"><p>I have seen</p><pre>{shown}</pre></div>'
+    text = f'<!DOCTYPE html><html><body><div class="question"><p>it hangs</p><pre>{asked}</pre></div>{answer}</body></html>'
+    (tmp_path / "question.html").write_text(text)
+    assert not named(verdict_of(tmp_path))

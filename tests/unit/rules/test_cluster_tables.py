@@ -114,6 +114,10 @@ def kernel_stacks(*waiting: int) -> str:
     )
 
 
+QUEUE = (
+    "$ squeue -j 88\n             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
+    "                88     train      pre      ann  R   10:11:12      2 gx-[3-4]\n"
+)
 LOST = ("2025-08-02T15:01:55Z", "NodeNotReady", "Node", "pool-a-3")
 STARTED = ("2025-08-02T10:11:12Z", "Started", "Pod", "pre-2")
 XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
@@ -142,6 +146,7 @@ XID = ("firing", {"Hostname": "hx-4", "gpu": "3"})
         ("rdma.txt", links(3), "mlx5_3/1 of its host, cable and switch port"),
         ("netdev.txt", interfaces(("hx-2", 1)), "mlx5_1/1 of hx-2, cable and switch port"),
         ("nodes.txt", listing("down*", "Not responding"), "kernel log of node gx-5"),
+        ("nodes.txt", QUEUE.replace("[3-4]", "[3-8]") + listing("down*", "Not responding"), "kernel log of node gx-5"),
         ("status.json", checks(2), "i-0a2 and the ranks there"),
         ("pairs.txt", pairs("hx-3"), "NICs, cables and GPUs of hx-3: a test of pairs of hosts reached 171.9 GB/s at most"),
         ("pairs.txt", pairs("hx-0", "| {0} | {1} | {2} Gb/s |\n"), "NICs, cables and GPUs of hx-0"),
@@ -192,6 +197,7 @@ def test_the_one_that_stands_out(tmp_path: Path, name: str, text: str, said: str
         pytest.param("rdma.txt", links(None, 7), id="a port that is switched off"),
         pytest.param("netdev.txt", interfaces(None), id="all interfaces up"),
         pytest.param("nodes.txt", listing("draining", "kernel update"), id="a node that is set aside"),
+        pytest.param("nodes.txt", QUEUE + listing("down*", "Not responding"), id="a node of none of the jobs that are listed"),
         pytest.param("status.json", checks(), id="all instances in order"),
         pytest.param("status.json", checks(0, 2), id="two instances"),
         pytest.param("ps.txt", processes("R", "R", "D", "R").replace("python", "[nfsd]"), id="threads of the kernel"),
