@@ -74,14 +74,18 @@ def _of_lines(
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
     below = bool(peaks) and max(peaks) < thresholds["most_of_peak"]
-    slow_calls = len(calls) == len(peaks) and max(calls, default=1.0) < thresholds["most_of_peak"]
+    # Who waits in a ring for a slow host moves all that it has at once: then its line is as full as those of others.
+    in_turn = max(by_hosts(known), default=1.0) < thresholds["most_in_turn"]
+    slow_calls = in_turn and len(calls) == len(peaks) and max(calls, default=1.0) < thresholds["most_of_peak"]
     if most is None or (most >= least_sound and not (below and (most < OF_LINE or slow_calls))):
         return
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
     # One is a bound from above and one from below: where the hosts are alike by either, they are slow alike.
     even = any(min(parts) >= thresholds["least_even"] * max(parts) for parts in (by_hosts(known), peaks) if parts)
-    if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or most < least_sound):
+    far_below = below and most < OF_LINE and max(peaks) < thresholds["most_of_peak_uneven"]
+    plain = far_below or most < least_sound
+    if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or plain):
         return  # a host or two may be behind all that is slow
     if {host for rank in roster.ranks if (host := roster.host_of(rank))} <= hosts:
         at_most = max(calls) if slow_calls and most >= OF_LINE else None
@@ -185,6 +189,10 @@ RULE = Rule(
         Threshold("most_of_line", 0.4, "of the rate of the line: sound jobs reach six tenths, most of them nine"),
         Threshold("most_of_captured", 0.5, "the same, in the busiest epochs of captures alone: sound ones reach eight tenths"),
         Threshold("most_of_peak", 0.65, "at a stretch, in the newest epochs of the logs: sound NICs reach eight tenths"),
+        Threshold("most_of_peak_uneven", 0.5, "the same, where hosts differ: lines of sound hosts are far from it"),
+        Threshold("most_in_turn", 0.8, "by work requests, at each host: NICs that wait for a slow host reach nine tenths"),
+        Threshold("most_of_peak_uneven", 0.5, "the same, where hosts differ: lines of sound hosts are far from it"),
+        Threshold("most_in_turn", 0.8, "by work requests, at each host: NICs that wait for a slow host reach nine tenths"),
         Threshold("most_of_past", 0.7, "of what links between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),
