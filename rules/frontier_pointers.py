@@ -1,4 +1,4 @@
-"""Where to begin in a job that moves and of which too few ranks were recorded to name one: what its steps go to."""
+"""Where to begin in a job that moves and of which the stages name nobody: what its steps go to, and who is longer there."""
 
 from __future__ import annotations
 
@@ -7,26 +7,98 @@ from collections.abc import Iterator
 import numpy as np
 
 from forensics.model import StageName
+from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.in_calls import InCalls
-from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.long_stages import is_limited
+from forensics.rules.reductions.frontier.matrix import RESIDUAL, REST, StageMatrix
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.verdicts import judge, longest
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge, longest
+from forensics.rules.reductions.pipeline.device_work import DeviceWork, compared_text
+from forensics.rules.reductions.pipeline.traced_work import TracedWork
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 # Of a step: no sound job spends so much in a stage beside its passes, or in its own transfers.
 _MOST, _MOST_IN_CALLS = 0.5, 0.75
 # Passes compute in every job, and what lies in no stage may be the wait for a device.
 _NO_PASSES = (StageName.DATA, StageName.CALLBACKS, StageName.CHECKPOINT, StageName.EVAL)
+_PASSES = (StageName.FORWARD, StageName.BACKWARD)
+_UNSTAGED = (RESIDUAL, REST)
+# Of the time: what half of the ranks are longer by is lost to the others twice over.
+_LATER = 0.05
+_FEWEST = 2
 _MS = 1e6
 
 
-def frontier_pointers(windows: FrontierWindows, in_calls: InCalls) -> Iterator[str]:
-    """Ranks of which nothing is recorded while all that are wait, or a stage beside the passes that takes most of each step."""
+def frontier_pointers(windows: FrontierWindows, in_calls: InCalls, devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
+    """Ranks that are longer than their peers in what does not suffice to name them, or by design.
+
+    Else those of which nothing is recorded while all that are wait, or a stage beside the passes that takes most of each step.
+    """
+    yield from _of_few_equals(devices, traced)
+    gates = Gates()
     for window in longest(windows):
-        if not judge(window, Gates()).attribution.culprits:
+        judged = judge(window, gates)
+        later = [] if judged.cut is None or is_limited(judged, gates) else [*_later(judged), *_now_and_then(judged.cut, gates)]
+        later += _on_host(window.matrix) if window.matrix.messages else []
+        yield from later
+        if not later and not judged.attribution.culprits:
             yield from _others_wait(window.matrix, in_calls)
             yield from _takes_long(window.matrix)
+
+
+def _of_few_equals(devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
+    """Ranks that work longer than the only other one with the same work, by less than names them."""
+    by_rank = {item.rank: item for item in (*traced.of_few, *devices.of_few)}
+    for item in by_rank.values():
+        longer = f"{compared_text(item)} of {item.step_ns / _MS:.0f} ms"
+        yield f"rank {item.rank}: {longer}; of so few with the same work nothing shows which is the unusual one"
+
+
+def _on_host(matrix: StageMatrix) -> Iterator[str]:
+    """A stage beside the passes, where nobody waits for messages, that is longer on one rank of a pipeline stage throughout."""
+    for name in _NO_PASSES:
+        columns = [index for index, column in enumerate(matrix.columns) if column.stage == name]
+        spent = matrix.durations[:, columns].sum(axis=1)
+        if len(matrix.ranks) < _FEWEST or len(spent) < _FEWEST or not columns:
+            continue
+        at = int(np.median(spent, axis=0).argmax())
+        longer = spent[:, at] - np.delete(spent, at, axis=1).max(axis=1)
+        if (longer >= Gates().stage_share * matrix.walls[:, at]).all():
+            by = f"{float(np.median(longer)) / _MS:.1f} ms longer than on {ranks_text(np.delete(matrix.ranks, at).tolist())}"
+            yield f"{name} on rank {matrix.ranks[at]}: {by} in each of {len(spent)} steps"
+
+
+def _later(judged: WindowVerdict) -> Iterator[str]:
+    """Who is longer in what follows all stages, or in a stage in which the first rank has more to do in sound jobs.
+
+    What lies in no stage says less of the same ranks than a stage does.
+    """
+    found = [each for each in judged.attribution.culprits if each.ranks and each.stage not in _PASSES and each.share >= _LATER]
+    by_ranks = {each.ranks: each for each in sorted(found, key=lambda each: each.stage not in _UNSTAGED)}
+    for culprit in by_ranks.values():
+        where = f"{culprit.stage} ({culprit.substage})" if culprit.substage else culprit.stage
+        longer = f"{culprit.typical_ns / _MS:.1f} ms longer than on its peers in {culprit.affected} of {culprit.steps} steps"
+        why = "its device, or its host, works longer in no stage" if culprit.stage == REST else "it may be made so"
+        yield f"{where} on {ranks_text(culprit.ranks)}: {longer}, {100 * culprit.share:.0f} % of the time; {why}"
+
+
+def _now_and_then(found: Cut, gates: Gates) -> Iterator[str]:
+    """A stage in which one rank, always the same, is much longer in too few steps to name it."""
+    excess = np.maximum(found.work - np.median(found.work, axis=2, keepdims=True), 0.0)
+    usual = float(np.median(found.lengths))
+    for stage in dict.fromkeys(column.stage for column in found.columns):
+        mine = excess[:, [index for index, column in enumerate(found.columns) if column.stage == stage]].sum(axis=1)
+        rows = np.flatnonzero(mine.max(axis=1) >= gates.stage_share * usual)
+        late = set(mine[rows].argmax(axis=1).tolist())
+        lost = float(mine[rows].max(axis=1).sum())
+        is_few = _FEWEST <= len(rows) < gates.repeats
+        if is_few and len(late) == 1 and lost >= gates.stage_share * float(found.lengths.sum()):
+            steps = ", ".join(map(str, found.steps[rows].tolist()))
+            longer = (
+                f"{lost / len(rows) / _MS:.1f} ms longer than on its peers in steps {steps}, of {len(found.steps)} compared"
+            )
+            yield f"{stage} on {ranks_text([found.ranks[late.pop()]])}: {longer}; more steps would show whether it recurs"
 
 
 def _others_wait(matrix: StageMatrix, in_calls: InCalls) -> Iterator[str]:

@@ -24,6 +24,8 @@ WRAPPED = "Parallel.forward"
 _MOST_SHARED, _FEWEST_LOOKED_AT = 8, 100_000
 MESSAGE = re.compile("send|recv")
 """In the names of calls that are messages from one rank to another."""
+# Until 2024 whole microseconds were written, since then nanoseconds: begin and length are rounded each.
+_ROUNDED_NS = 2_000
 WAKING_NS = 5_000_000
 """A thread that waits for work is woken within a few milliseconds, on a busy host too."""
 
@@ -121,7 +123,7 @@ def _stages(marks: Marks, steps: Sequence[tuple[int, Mark]]) -> tuple[list[tuple
     found: list[tuple[int, list[_Span]]] = []
     guessed, crowded, left = 0, 0, _MOST_SHARED * (len(everything) + len(collectives)) + _FEWEST_LOOKED_AT
     for number, step in steps:
-        first, last = bisect_left(begins, step.begin), bisect_right(begins, step.end)
+        first, last = bisect_left(begins, step.begin - _ROUNDED_NS), bisect_right(begins, step.end)
         left -= last - first
         if left < 0:
             crowded += 1
@@ -151,7 +153,7 @@ def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
         stage = stage_of(mark.name)
         span = _Span(stage or "other", mark.name, max(mark.begin, step.begin), min(mark.end, step.end), mark.link)
         outer = [each for each in outer if each.end > span.begin]
-        if span.end <= span.begin:
+        if span.end <= span.begin or _is_rounded_into(mark, step):
             continue
         if not outer:
             outer.append(span)
@@ -166,6 +168,12 @@ def _resolved(marks: Sequence[Mark], step: Mark) -> list[_Span]:
             spans += [span, rest] if rest.end > rest.begin else [span]
             outer.append(span)
     return sorted(spans, key=lambda span: span.begin)
+
+
+def _is_rounded_into(mark: Mark, step: Mark) -> bool:
+    """Whether an interval of the step before or after reaches into this one by no more than times are rounded by."""
+    is_of_another = mark.begin < step.begin or mark.end > step.end
+    return is_of_another and min(mark.end, step.end) - max(mark.begin, step.begin) <= _ROUNDED_NS
 
 
 def _from_autograd(
@@ -265,18 +273,27 @@ def _unstaged(work: DeviceWork, steps: Sequence[tuple[int, Mark]]) -> Iterator[B
 def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, int]) -> dict[str, list[Any]]:
     names = ("step", "stage", "substage", "order_index", "schema_hash", "substep", "begin_ns", "duration_ns", "device_ns")
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    kept: list[tuple[str, ...]] = []
-    for number, spans in found:
-        shown = tuple(bare_name(span.name)[:60] for span in spans)
-        whole = next((each for each in kept if _is_part(shown, each)), None)
-        if whole is None:
-            kept.append(whole := shown)
+    forms = [tuple(bare_name(span.name)[:60] for span in spans) for _, spans in found]
+    # Longest first: a step that does not save has the stages of one that does.
+    whole_forms = sorted(dict.fromkeys(forms), key=len, reverse=True)
+    wholes = {form: next(each for each in whole_forms if _is_part(form, each)) for form in whole_forms}
+    for (number, spans), shown in zip(found, forms, strict=True):
         seen: dict[str, int] = {}
         for place, (span, name) in enumerate(zip(spans, shown, strict=True)):
             substep = seen[name] = seen.get(name, -1) + 1
             part = None if is_plain(name, span.stage) else name
             time = device.get(span.link) if span.link is not None else None
-            row = (number, span.stage, part, place, schema_hash(whole), substep, span.begin, span.end - span.begin, time)
+            row = (
+                number,
+                span.stage,
+                part,
+                place,
+                schema_hash(wholes[shown]),
+                substep,
+                span.begin,
+                span.end - span.begin,
+                time,
+            )
             for column, value in zip(names, row, strict=True):
                 columns[column].append(value)
     return columns

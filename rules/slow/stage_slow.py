@@ -23,10 +23,10 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
-from forensics.rules.reductions.frontier.ended import REST
 from forensics.rules.reductions.frontier.first_steps import longer_than_first
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_limited, is_of_device
+from forensics.rules.reductions.frontier.matrix import REST
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
@@ -39,6 +39,7 @@ from forensics.rules.reductions.hardware.drawn_power import DrawnPower, named_by
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
 from forensics.rules.reductions.pipeline.host_work import HostWork, StageTimes
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
+from forensics.rules.reductions.pipeline.traced_work import TracedWork
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import ranks_text
@@ -68,10 +69,11 @@ def _evaluate(
     own: OwnWork,
     devices: DeviceWork,
     hosts: HostWork,
+    traced: TracedWork,
     power: DrawnPower,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
-    for item in (*devices.found, *hosts.found):
+    for item in (*devices.found, *hosts.found, *traced.found):
         finding = hardware.refined(finding_of(item), (Cause.COMPUTE_SLOW,), item.slowdown)
         yield doubted(finding, waits_for_cores(cpu, roster, (item.rank,)) if item.on_host else ())
     gates = Gates.of(thresholds)
@@ -87,7 +89,7 @@ def _evaluate(
             if culprit.stage == sync and wait_for_another(groups, culprit.ranks):
                 continue
             waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
-            usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix))
+            usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix), sync=sync)
             usual = usual or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
             stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit

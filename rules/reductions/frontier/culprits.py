@@ -22,6 +22,7 @@ _FEWEST = 2  # rows that may name somebody, when all of them do
 _STAGES = 3  # that became longer alike, before no single one is where the cause is
 _GREW = 0.5  # of a loss: who cost the group more than that before the change is not what changed
 _SAMPLED = 0.5  # of the device times that others have: who has fewer is left out of the comparison
+_ALIKE, _MOST_ALIKE = 0.5, 0.25  # of the longest excess, and of all ranks: more of them are no exception
 _LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
 
 
@@ -253,21 +254,21 @@ def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usu
     Few steps, as traces have, accuse nobody by that alone. Of several stages the longest is the one.
     """
     late = sorted(_device_excess(matrix, gates, usual), key=lambda each: each[1][1])
-    for stage, (rank, excess, samples) in late:
-        is_named = any(rank in culprit.ranks for culprit in culprits) or samples >= gates.event_samples
-        if not is_named or any(culprit.stage == stage and rank in culprit.ranks for culprit in culprits):
+    for stage, (ranks, excess, samples) in late:
+        is_named = any({*ranks} & {*culprit.ranks} for culprit in culprits) or samples >= gates.event_samples
+        if not is_named or any(culprit.stage == stage and {*ranks} <= {*culprit.ranks} for culprit in culprits):
             continue
-        hidden = [c for c in culprits if not c.ranks or c.ranks == (rank,)]
+        hidden = [c for c in culprits if {*c.ranks} <= {*ranks}]
         count = len(matrix.steps)
         share, onset = excess / usual, next((c.onset for c in hidden if c.baseline == "history"), None)
         seen = (excess * count, share, samples, count, excess)
-        moved = Culprit(stage, None, (rank,), *seen, "peers", "throughout", onset=onset, device=True)
+        moved = Culprit(stage, None, ranks, *seen, "peers", "throughout", onset=onset, device=True)
         culprits = [culprit for culprit in culprits if culprit not in hidden or culprit.stage in ("data", RESIDUAL)] + [moved]
     return culprits
 
 
-def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[tuple[str, tuple[int, float, int]]]:
-    """Stages whose device time is materially longer on one rank than on its peers, at most samples."""
+def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[tuple[str, tuple[tuple[int, ...], float, int]]]:
+    """Stages whose device time is materially longer on one rank, or some alike, than on their peers, at most samples."""
     device: Mapping[str, Floats] = matrix.device or {}
     for stage, values in device.items():
         # A rank whose times are lost hides nothing of the others.
@@ -280,8 +281,17 @@ def _device_excess(matrix: StageMatrix, gates: Gates, usual: float) -> Iterator[
         if sampled.sum() < (gates.event_samples if asked else _FEWEST) or ready < gates.event_ready:
             continue
         over = values[sampled] - np.median(values[sampled], axis=1, keepdims=True)
-        rank = int(np.argmax(np.median(over, axis=0)))
-        excess = float(np.median(over[:, rank]))
-        often = float((np.argmax(over, axis=1) == rank).mean())
+        usually = np.median(over, axis=0)
+        late, excess = _alike(usually), float(usually.max())
+        often = float((over[:, late].min(axis=1) > over[:, ~late].max(axis=1, initial=-np.inf)).mean())
         if excess >= gates.rank_share * usual and often >= (1.0 if is_few else gates.recurrence):
-            yield stage, (ranks[rank], excess, int(sampled.sum()))
+            yield (
+                stage,
+                (tuple(rank for rank, is_one in zip(ranks, late.tolist(), strict=True) if is_one), excess, int(sampled.sum())),
+            )
+
+
+def _alike(excess: Floats) -> Flags:
+    """The rank with the most excess, and those with half of that or more, where these are few."""
+    late: Flags = np.asarray(excess >= _ALIKE * excess.max())
+    return late if late.sum() <= _MOST_ALIKE * len(excess) else np.asarray(np.arange(len(excess)) == excess.argmax())

@@ -40,19 +40,22 @@ def is_unstaged(matrix: StageMatrix) -> bool:
     return bool(2 * np.maximum(matrix.residual, 0.0).sum() > matrix.walls.sum())
 
 
-def duty_of(culprit: Culprit, first: Collection[int], most_share: float, *, unstaged: bool = False) -> str | None:
+def duty_of(
+    culprit: Culprit, first: Collection[int], most_share: float, *, unstaged: bool = False, sync: str | None = None
+) -> str | None:
     """Why a sound job may lose this time; None where it would not, or became slower.
 
     `first` are the first ranks of hosts: work that the job gives to rank 0, or to one rank of each host, is rhythmic, or small
     beside the step (below `most_share` of the time), and has been there since the record began. Saving and evaluating are due
     in some steps only, however far apart, and several ranks may have a part of it that others have not: one replica saves for
-    all, and hosts write to disks of their own. `unstaged`: the passes are in what no stage holds.
+    all, and hosts write to disks of their own. `unstaged`: the passes are in what no stage holds. In `sync` hosts wait
+    for their devices: what the passes take longer shows there.
     """
     if culprit.onset is not None or (culprit.device and culprit.stage not in _OF_FIRST):
         return None
     if not culprit.ranks:
         # Lengths of sequences, experts and clocks differ: of many ranks each pass is long on some other one.
-        in_pass = culprit.stage in _PASSES or (unstaged and culprit.stage == RESIDUAL)
+        in_pass = culprit.stage in (*_PASSES, sync) or (unstaged and culprit.stage == RESIDUAL)
         is_work = culprit.changing and in_pass and culprit.pattern == _THROUGHOUT
         return _IS_PAUSE if culprit.stage in _PAUSES else _IN_TURN if is_work else None
     # Of what it did in some steps and not in others the share shows how often it was due, and not how long it took.

@@ -10,11 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from forensics.rules.reductions.frontier.matrix import Column, StageMatrix
+from forensics.rules.reductions.frontier.matrix import REST, Column, StageMatrix
 from forensics.rules.reductions.frontier.waits import Waits
 
-REST = "the rest of the step"
-"""Name of the column behind the last stage."""
 _OF_DEVICES = frozenset({"kineto", "nsight"})
 
 
@@ -27,7 +25,7 @@ def ended(matrix: StageMatrix, waits: Waits) -> StageMatrix | None:
     before = behind = 0
     for row, column in np.ndindex(last.shape):
         for wait in waits.get((matrix.ranks[column], int(matrix.steps[row])), ()):
-            if wait.begin >= int(last[row, column]):
+            if wait.end > int(last[row, column]):
                 behind += wait.end - wait.begin
             else:
                 before += wait.end - wait.begin

@@ -9,6 +9,8 @@ import numpy as np
 
 from forensics.rules.reductions.frontier.accounting import Floats, Ints
 
+REST = "the rest of the step"
+"""Name of the column behind the last stage, where ranks meet there."""
 RESIDUAL = "other"
 
 

@@ -157,7 +157,7 @@ def united(waits: Iterable[Wait]) -> float:
 
 
 class Waiting(NamedTuple):
-    """Time spent waiting in ns by stage, `[step, column, rank]`, and the stage in which most of it begins.
+    """Time spent waiting in ns by stage, `[step, column, rank]`, and the stage in which most of it ends.
 
     `unstaged`: what of that in stage `where` lies before it in no stage. `of_all`: it is known of every rank in every step.
     `first` is what was waited in the first call of the step that counts in that stage, `launched` the time from the begin of
@@ -189,11 +189,13 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
         held[row, column] = defaultdict(list)
         for wait in found or ():
             held[row, column][_stage_of(wait, ends[row, :, column])].append(wait)
-            place = int(np.searchsorted(ends[row, :, column], wait.begin, side="right"))
+            # A host that is in a later stage when its wait ends was not held in the one in which that began.
+            place = int(np.searchsorted(ends[row, :, column], wait.end))
             if place < len(matrix.columns):
                 inside[row, place, column] += wait.end - wait.begin
                 begun = ends[row, place, column] - matrix.durations[row, place, column]
-                before[row, place, column] += max(min(wait.end, begun) - wait.begin, 0)
+                reached = max(wait.begin, ends[row, place - 1, column]) if place else wait.begin
+                before[row, place, column] += max(min(wait.end, begun) - reached, 0)
     if not inside.any():
         return None
     where = int(inside.sum(axis=(0, 2)).argmax())

@@ -79,10 +79,14 @@ class LongWork:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """Ranks whose device computes longer, most lost first, of those that were `compared`."""
+    """Ranks whose device computes longer, most lost first, of those that were `compared`.
+
+    `of_few` are those that have one equal, or none that is as quick: which of them is the unusual one is not shown.
+    """
 
     found: tuple[LongWork, ...] = ()
     compared: frozenset[int] = frozenset()
+    of_few: tuple[LongWork, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +126,18 @@ def compared_work(table: WorkTable, layout: Layout) -> DeviceWork:
         cells = np.ix_(steps, np.array(columns))
         more[cells] = below_others(-table.total[cells].T).T
     mates = _mates([*pipes, *(layout.members[label] for axis in _IN_STEP for label in layout.along(axis))], table)
-    found = [item for columns in alike for item in _of_equals(columns, table, more, mates)]
+    longer = [item for columns in alike for item in _of_equals(columns, table, more, mates)]
+    longer.sort(key=lambda item: (-item.lost_ns, item.rank))
+    is_shown = {item.rank: _is_shown(item, table) for item in longer}
+    found = tuple(item for item in longer if is_shown[item.rank])
     compared = frozenset(table.ranks[at] for columns in alike for at in columns if at in mates)
-    return DeviceWork(tuple(sorted(found, key=lambda item: (-item.lost_ns, item.rank))), compared)
+    return DeviceWork(found, compared, tuple(item for item in longer if not is_shown[item.rank]))
+
+
+def _is_shown(item: LongWork, table: WorkTable) -> bool:
+    """Whether its equals show that it is the unusual one: several of them, or by how much."""
+    columns = [table.places[rank] for rank in (item.rank, *item.peers)]
+    return len(columns) >= _MANY_EQUALS or is_much(table, columns[0], columns)
 
 
 def _table(matrices: Sequence[StageMatrix]) -> WorkTable | None:
@@ -170,8 +183,6 @@ def _mates(groups: Iterable[tuple[int, ...]], table: WorkTable) -> dict[int, lis
 
 def _of_equals(columns: Sequence[int], table: WorkTable, more: Floats, mates: Mapping[int, list[int]]) -> Iterator[LongWork]:
     slow = {at: lost for at in columns if at in mates and (lost := _lost(at, table, more, mates[at])) is not None}
-    if len(columns) < _MANY_EQUALS:
-        slow = {at: lost for at, lost in slow.items() if is_much(table, at, columns)}
     if len(slow) <= max(1, _MOST_SLOW * len(columns)):
         yield from (_long_work(at, columns, table, more, lost) for at, lost in slow.items())
 
@@ -240,7 +251,7 @@ def _others_text(item: LongWork) -> str:
 
 
 def _evidence(item: LongWork) -> Iterator[Evidence]:
-    yield Evidence(f"{_compared_text(item)} of {item.step_ns / 1e6:.0f} ms", item.source)
+    yield Evidence(f"{compared_text(item)} of {item.step_ns / 1e6:.0f} ms", item.source)
     cost = f"nobody in its pipeline {'works' if item.on_host else 'computes'} as long"
     won = f"{item.lost_ns / 1e6:.0f} ms of a step would be won at most"
     yield Evidence(f"{cost}: {won}; waiting in collectives and messages is not counted", item.source)
@@ -252,7 +263,8 @@ def _evidence(item: LongWork) -> Iterator[Evidence]:
         yield Evidence(only, item.source, supports=False)
 
 
-def _compared_text(item: LongWork) -> str:
+def compared_text(item: LongWork) -> str:
+    """What a rank works, and what those do that it is compared with."""
     own, usual = f"{item.own_ns / 1e6:.0f} ms", f"{item.usual_ns / 1e6:.0f} ms"
     steps = counted(item.steps, "step")
     if not item.peers:

@@ -139,6 +139,16 @@ def test_kernels_in_no_stage_tell_a_slow_device_and_may_be_a_duty_of_the_first_r
     assert (duty_of(found, {0}, 0.4) is not None) is usual
 
 
+@pytest.mark.parametrize(("slow", "named"), [((2, 5), (2, 5)), ((1, 2, 5), (1,))], ids=["two", "more than a quarter"])
+def test_devices_that_are_alike_slow_are_named_together(slow: tuple[int, ...], named: tuple[int, ...]) -> None:
+    """The steps end no sooner without one of them alone; where many are, the slowest is the one that it begins with."""
+    device = np.full((6, 8), 50 * MS)
+    device[:, slow] += 60 * MS
+    device[:, slow[0]] += 5 * MS
+    found = judged(replace(job(steps=6), device={"backward": device}, asked={})).attribution
+    assert [(c.stage, c.ranks) for c in found.culprits] == [("backward", named)]
+
+
 def test_device_work_that_shows_later_goes_back_to_its_stage_and_rank() -> None:
     slow = job("backward")
     device = np.full((120, 8), 50 * MS)

@@ -20,8 +20,13 @@ PAUSE = Culprit("checkpoint", None, (), 6e10, 0.9, 3, 29, 2e10, "usual", "every 
 SAVES = replace(SMALL, stage="checkpoint", share=0.48, affected=3, steps=5)
 
 
-def is_duty(culprit: Culprit) -> bool:
-    return duty_of(culprit, first_ranks(HOSTS), Gates().most_share_of_first) is not None
+def is_duty(culprit: Culprit, sync: str | None = None) -> bool:
+    return duty_of(culprit, first_ranks(HOSTS), Gates().most_share_of_first, sync=sync) is not None
+
+
+@pytest.mark.parametrize(("sync", "usual"), [("optimizer", True), ("backward", False)])
+def test_lengths_that_change_from_rank_to_rank_show_where_hosts_wait_for_their_devices(sync: str, usual: bool) -> None:
+    assert is_duty(replace(IN_TURN, stage="optimizer"), sync) is usual
 
 
 def test_the_first_ranks_are_those_of_the_job_and_of_its_hosts() -> None:

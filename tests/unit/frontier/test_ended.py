@@ -9,14 +9,18 @@ import pytest
 
 from forensics.case.database import new_case
 from forensics.rules.engine import find, supply_of, thresholds
+from forensics.rules.frontier_pointers import frontier_pointers
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.frontier.accounting import Floats
-from forensics.rules.reductions.frontier.ended import REST, ended
+from forensics.rules.reductions.frontier.ended import ended
 from forensics.rules.reductions.frontier.gates import Gates
-from forensics.rules.reductions.frontier.matrix import StageMatrix
+from forensics.rules.reductions.frontier.in_calls import InCalls
+from forensics.rules.reductions.frontier.matrix import REST, StageMatrix
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge
 from forensics.rules.reductions.frontier.waits import Wait, Waits, of_window
+from forensics.rules.reductions.pipeline.device_work import DeviceWork
+from forensics.rules.reductions.pipeline.traced_work import TracedWork
 from tests.unit.frontier.jobs import matrix
 
 MS = 1_000_000
@@ -56,10 +60,13 @@ def _wait(begin: int, own_ms: float, last_ms: float) -> Wait:
     return Wait(came, came + round((last_ms - own_ms) * MS), came)
 
 
-def blamed(late: Floats) -> list[tuple[str, tuple[int, ...]]]:
-    made, waits = traced(late)
+def window_of(made: StageMatrix, waits: Waits) -> FrontierWindow:
     wide = ended(made, waits)
-    culprits = judge(FrontierWindow(made, of_window(waits, wide or made), wide), Gates()).attribution.culprits
+    return FrontierWindow(made, of_window(waits, wide or made), wide)
+
+
+def blamed(late: Floats) -> list[tuple[str, tuple[int, ...]]]:
+    culprits = judge(window_of(*traced(late)), Gates()).attribution.culprits
     return [(culprit.stage, culprit.ranks) for culprit in culprits]
 
 
@@ -73,6 +80,45 @@ def late(rank: int | None, steps: int = 4, ms: float = 150.0) -> Floats:
 @pytest.mark.parametrize("steps", [4, 12])
 def test_who_loads_data_for_longer_is_stated_where_hosts_wait_at_the_end_of_the_step(steps: int) -> None:
     assert blamed(late(SLOW, steps)) == [("data", (SLOW,))]
+
+
+def test_who_is_late_to_a_collective_that_the_devices_come_to_at_once_is_late_for_its_data() -> None:
+    """Parameters are gathered first: the wait begins while the host launches, and is over long after it has."""
+    delays = late(SLOW)
+    made, waits = traced(delays)
+    first = {
+        (rank, step): [Wait(began := int(made.begins[step, rank] + (delays[step, rank] + 6) * MS), began + wait.length, began)]
+        for (rank, step), (wait,) in waits.items()
+    }
+    wide = ended(made, first)
+    assert wide is not None
+    culprits = judge(FrontierWindow(made, of_window(first, wide), wide), Gates()).attribution.culprits
+    assert [(culprit.stage, culprit.ranks) for culprit in culprits] == [("data", (SLOW,))]
+
+
+def leads(made: StageMatrix, waits: Waits) -> list[str]:
+    windows, nobody = FrontierWindows((window_of(made, waits),)), DeviceWork()
+    return list(frontier_pointers(windows, InCalls(dict.fromkeys(made.ranks, 0.0)), nobody, TracedWork(nobody)))
+
+
+def test_who_is_longer_behind_all_stages_is_where_to_begin() -> None:
+    (lead,) = leads(*traced(late(SLOW), on_host=False))
+    assert lead.startswith(f"{REST} on rank {SLOW}: 149.7 ms") and "in 4 of 4 steps" in lead
+    assert not leads(*traced(late(None), on_host=False))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [((2, 4), True), ((2,), False), ((1, 3, 5), False)], ids=["two", "one", "three"])
+def test_who_is_late_in_two_steps_is_where_to_begin(rows: tuple[int, ...], expected: bool) -> None:
+    delays = late(None, 7)
+    delays[list(rows), SLOW] += 150.0
+    found = [lead for lead in leads(*traced(delays)) if lead.startswith(f"data on rank {SLOW}: ")]
+    assert bool(found) is expected and all("in steps 2, 4, of 6 compared" in lead for lead in found)
+
+
+def test_two_ranks_that_are_late_once_each_are_not() -> None:
+    delays = late(None, 7)
+    delays[2, SLOW], delays[4, SLOW + 1] = 150.0, 150.0
+    assert not leads(*traced(delays))
 
 
 @pytest.mark.parametrize("delays", [late(None), late(None, 12), late(SLOW, ms=8.0)], ids=["few", "many", "little"])
@@ -91,8 +137,7 @@ def test_a_rank_that_is_longer_in_what_follows_the_stages_alone_is_not_named() -
     rule = find("FX170")
     assert rule is not None
     made, waits = traced(late(SLOW), on_host=False)
-    wide = ended(made, waits)
-    window = FrontierWindow(made, of_window(waits, wide or made), wide)
+    window = window_of(made, waits)
     assert [culprit.stage for culprit in judge(window, Gates()).attribution.culprits] == [REST]
     given: dict[object, object] = {FrontierWindows: FrontierWindows((window,)), Thresholds: thresholds(rule, {})}
     assert not [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
@@ -103,10 +148,12 @@ def test_what_follows_the_stages_counts_where_the_waiting_is_alone() -> None:
     made, waits = traced(late(SLOW))
     wide = ended(made, waits)
     assert wide is not None and wide.columns[-1].stage == REST and np.abs(wide.residual).max() < 2
+    held = traced(late(SLOW, ms=2.0))
+    early = (sum(LAUNCHED) + DEVICE_MS - 10) * MS
     inside = {
-        key: [Wait(begin - 250 * MS, end - 250 * MS, called) for begin, end, called, _ in each] for key, each in waits.items()
+        key: [Wait(begin - early, end - early, called) for begin, end, called, _ in each] for key, each in held[1].items()
     }
-    assert ended(made, inside) is None
+    assert ended(held[0], inside) is None
     assert ended(replace(made, source="recorder"), waits) is None
     assert ended(replace(made, ends=None), waits) is None
     assert ended(made, {}) is None

@@ -90,6 +90,24 @@ def test_waits_are_of_the_stage_that_the_host_waits_in() -> None:
     assert blamed(replace(late, arrived=None), waits) == [("callbacks", (3,))]
 
 
+@pytest.mark.parametrize(("ends_ms", "where"), [(150, "backward"), (175, "callbacks")], ids=["there", "after it"])
+def test_a_wait_is_of_the_stage_in_which_it_ends(ends_ms: int, where: str) -> None:
+    """A host that runs ahead of its device is in a later stage by then: backward lasts from 65 to 165 ms, callbacks to 169."""
+    late = job(steps=4)
+    begun = late.begins + late.epoch_ns + 100 * MS
+    until = late.begins + late.epoch_ns + ends_ms * MS
+    if where == "callbacks":
+        assert late.ends is not None
+        until = late.ends[:, 3] + late.epoch_ns
+    waits = {
+        (rank, step): [Wait(int(begun[step, at]), int(until[step, at]), int(begun[step, at]))]
+        for step in late.steps.tolist()
+        for at, rank in enumerate(late.ranks[1:], start=1)
+    }
+    found = of_window(waits, late)
+    assert found is not None and late.columns[found.where].stage == where
+
+
 def calls_of(late: StageMatrix, waited: Sequence[Ints]) -> Waits:
     """Calls of each step that are made one after the other as its backward pass begins, with what each rank waits in them."""
     made: dict[tuple[int, int], list[Wait]] = {}

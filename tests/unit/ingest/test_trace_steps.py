@@ -56,6 +56,21 @@ def test_a_collective_of_what_comes_after_is_not() -> None:
     assert spans(unknown)[-1] == ("backward", 20, 40)
 
 
+@pytest.mark.parametrize("early_ms", [0.000001, 0.001], ids=["nanoseconds", "microseconds"])
+def test_times_that_are_rounded_put_no_stage_of_the_next_step_into_this_one(early_ms: float) -> None:
+    loads = ("enumerate(DataLoader)#it.__next__", 100 - early_ms, 101)
+    found = spans(marks(("fwd", 2, 20), loads, gradients=[(20, 30)], waits=[]))
+    assert [stage for stage, _, _ in found if stage == "data"] == ["data"] and found[-1][0] == "backward"
+
+
+def test_steps_that_save_and_those_that_do_not_are_of_one_kind() -> None:
+    given = marks(("fwd", 2, 20), gradients=[(20, 30)], waits=[])
+    begin = max(mark.begin for mark in given.annotations if mark.name.startswith("ProfilerStep"))
+    given.annotations.append(Mark(begin + 40 * MS, begin + 90 * MS, "save_checkpoint", MAIN))
+    (columns,) = (item.columns for item in batches(given) if isinstance(item, Batch) and item.table == "stage_spans")
+    assert "checkpoint" in columns["stage"] and len(set(columns["schema_hash"])) == 1
+
+
 def test_each_microstep_has_its_own_backward() -> None:
     found = spans(
         marks(
