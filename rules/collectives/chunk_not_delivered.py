@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from forensics.model import (
     Belief,
@@ -43,7 +44,9 @@ def _evaluate(
     roster: Roster, faulty: FaultyFlows, queue_pairs: QueuePairs, users: NicUsers, ports: FailedPorts, down: PortsDown
 ) -> Iterator[Finding]:
     for finding in _findings(roster, faulty, queue_pairs, users, ports):
-        yield recorded_by_port(finding, down)
+        found = recorded_by_port(finding, down)
+        # A port that is down is so for all ranks on its NIC, whichever of them had something to send.
+        yield replace(found, ranks=users.of(found.ranks)) if found.belief is Belief.DIRECT_RECORD else found
 
 
 def _findings(

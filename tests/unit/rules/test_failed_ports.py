@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of
 from forensics.rules.reductions.hardware.ports_down import DownNic, PortsDown
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from forensics.rules.reductions.network.flow_faults import FaultyFlows
+from forensics.rules.reductions.ranks.nic_users import NicUsers
 from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
@@ -65,6 +68,21 @@ def test_a_port_that_reads_as_down_is_a_record_of_the_fault(read: set[int], beli
     }
     (found,) = run(supply_of(recorded("chunk-not-delivered"), instead=given), [chunk_not_delivered.RULE], {})[0]
     assert found.ranks == (0,) and (found.belief is Belief.DIRECT_RECORD) == (read == {0})
+
+
+@pytest.mark.parametrize(("is_down", "named"), [(True, (0, 1)), (False, (0,))])
+def test_a_port_that_is_down_is_so_for_all_ranks_on_its_nic(named: tuple[int, ...], *, is_down: bool) -> None:
+    """Whichever of them had something to send over it."""
+    case = recorded("chunk-not-delivered")
+    (flow, *_) = supply_of(case).get(FaultyFlows)
+    other = replace(flow, receiver=3) if flow.sender == 0 else replace(flow, sender=3)
+    given: dict[object, object] = {
+        FaultyFlows: FaultyFlows((flow, other)),
+        PortsDown: PortsDown({0: DownNic("mlx5_0", Evidence("its port reads DOWN", "counters"))} if is_down else {}),
+        NicUsers: NicUsers({("a", "mlx5_0"): (0, 1)}, {0: (0, 1), 1: (0, 1)}),
+    }
+    (found,) = run(supply_of(case, instead=given), [chunk_not_delivered.RULE], {})[0]
+    assert found.ranks == named
 
 
 @pytest.mark.parametrize(("failed", "other"), [(0, 2), (2, 0)])
