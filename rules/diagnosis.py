@@ -38,6 +38,7 @@ from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
 from forensics.rules.pointers import of_speed, pointers, unproven
+from forensics.rules.power_pointers import power_pointers
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -163,7 +164,8 @@ def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judge
     if supply.get(Liveness).shown:
         if pace.pace is Pace.STEADY:
             return ()
-        return (*round_pointers(supply.get(StacksByRank)), *supply.call(frontier_pointers), *supply.call(of_speed))
+        in_rounds, stages = round_pointers(supply.get(StacksByRank)), supply.call(frontier_pointers)
+        return (*in_rounds, *stages, *supply.call(power_pointers), *supply.call(of_speed))
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

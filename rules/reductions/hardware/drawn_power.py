@@ -49,10 +49,15 @@ class DrawnPower:
         return _LEAST_OF_SHARE * share <= 1 - self.usual / self.drawn <= _MOST_OF_SHARE * share
 
     @property
-    def statement(self) -> str:
-        """In words."""
+    def readings(self) -> str:
+        """What was read, in words."""
         usual = f"those of the {self.others} others {self.usual / _W:.0f} W in the middle, {self.most / _W:.0f} W at most"
-        return f"the GPU of rank {self.rank} draws {self.drawn / _W:.0f} W, {usual}: it computes while they wait"
+        return f"the GPU of rank {self.rank} draws {self.drawn / _W:.0f} W, {usual}"
+
+    @property
+    def statement(self) -> str:
+        """What that says where the others are known to wait."""
+        return f"{self.readings}: it computes while they wait"
 
 
 @reduction

@@ -20,6 +20,8 @@ from forensics.model import (
     StageName,
     StageRef,
 )
+from forensics.rules.power_pointers import power_pointers
+from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.hardware.drawn_power import DrawnPower, highest, named_by_power
 from forensics.rules.reductions.hardware.state import Gpu, Machines
 
@@ -94,3 +96,12 @@ def test_the_draw_must_be_that_of_the_time_lost(share: float | None, ranks: tupl
 
 def test_without_one_that_stands_out_the_finding_stays() -> None:
     assert named_by_power(finding(0.3), DrawnPower()) == finding(0.3)
+
+
+def test_where_nothing_shows_a_rank_its_power_says_where_to_begin() -> None:
+    (lead,) = power_pointers(drawn(*EQUAL, 552), Messengers(frozenset()))
+    assert "times inside calls (TORCH_NCCL_ENABLE_TIMING) of rank 7: the GPU of rank 7 draws 552 W" in lead
+    assert not [
+        *power_pointers(drawn(*EQUAL, 552), Messengers(frozenset({0, 7}))),
+        *power_pointers(DrawnPower(), Messengers(frozenset())),
+    ]
