@@ -47,6 +47,8 @@ from forensics.rules.reductions.text.seen import Seen
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
 _HICCUP = "one step longer by so little is no fault: an allocation of memory holds a host up for as long"
 _SHOWN, _MS = 3, 1_000_000
+# GPUs of a node: somebody can look at them one by one.
+_LARGEST_NODE = 8
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
@@ -143,8 +145,7 @@ def _finding(
         place = CallPlace(stage=place.stage)
     turned = of_either(places, worst, place)
     lost = sum(delay.excess_ns for delay in found)
-    # One of most ranks of a job is no finding.
-    stated = not worst.one_of or len(worst.ranks) <= min(thresholds["most_members"], len(roster.ranks) // 2)
+    stated = not worst.one_of or _is_narrow(worst.ranks, roster, thresholds["most_members"])
     return Finding(
         ranks=worst.ranks if stated else (),
         cause=_cause(worst),
@@ -160,6 +161,13 @@ def _finding(
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(advice(worst),),
     )
+
+
+def _is_narrow(ranks: Sequence[int], roster: Roster, most: float) -> bool:
+    """Whether to say that it is one of these tells anything: most ranks of a job do not, unless they are those of one node."""
+    hosts = {roster.host_of(rank) for rank in ranks}
+    on_one_node = len(ranks) <= _LARGEST_NODE and len(hosts) == 1 and None not in hosts
+    return len(ranks) <= min(most, len(roster.ranks) // 2) or on_one_node
 
 
 def _confidence(delays: Delays, found: Sequence[Delay], worst: Delay, place: CallPlace) -> Confidence:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from forensics.case.database import insert_rows, new_case
-from forensics.model import Cause, Finding
+from forensics.model import Cause, Finding, Members
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
@@ -243,3 +243,9 @@ def test_one_transfer_that_is_longer_by_a_sixth_of_a_step_is_no_pause_of_a_host(
         delay(1, 0.0, is_spread=False), ranks=(1, 2), is_transfer=True, excess_ns=excess_ms * MS, by_arrivals=by_arrivals
     )
     assert bool(findings([once], typical_ms=1500)) is is_named
+
+
+@pytest.mark.parametrize(("hosts", "named_ranks"), [(1, (0, 1, 2, 3)), (2, ())])
+def test_one_of_all_ranks_of_a_job_is_said_of_a_single_node(hosts: int, named_ranks: tuple[int, ...]) -> None:
+    found = findings([replace(delay(0, 0.0, is_spread=False), ranks=(0, 1, 2, 3), is_transfer=True)], hosts=hosts)
+    assert [(each.ranks, each.members is Members.ONE_OF) for each in found] == [(named_ranks, bool(named_ranks))]
