@@ -164,8 +164,8 @@ def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judge
     if supply.get(Liveness).shown:
         if pace.pace is Pace.STEADY:
             return ()
-        in_rounds, stages = round_pointers(supply.get(StacksByRank)), supply.call(frontier_pointers)
-        return (*in_rounds, *stages, *supply.call(power_pointers), *supply.call(of_speed))
+        stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
+        return (*round_pointers(supply.get(StacksByRank)), *stages, *supply.call(of_speed))
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))
