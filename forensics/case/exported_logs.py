@@ -25,6 +25,7 @@ _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
 _MESSAGE, _ALERTS = b'"message"', (b'"alertname"', b'"InstanceStatuses"')
+_NUMBERED = re.compile(r"-[1-9]\d{0,3}$")
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
 _OF_A_MESSAGE = re.compile(r"\d{10}\.\d{1,6}")
 _BEGIN = re.compile(rb'(?:[\[{]\s{0,200})+"')
@@ -167,7 +168,9 @@ def _in_order(records: Sequence[Record]) -> Sequence[Record]:
 def _written(records: Sequence[Record]) -> bytes:
     """The lines, with what shows who wrote them in front where several did."""
     pods, hosts, nodes = ({getattr(record, name) for record in records} for name in ("pod", "host", "node"))
-    lines = (line for record in records for line in _lines(record, len(pods) > 1, len(hosts) > 1, len(nodes) > 1))
+    # A pod with a number is one of several, whether records of the others are here or not.
+    is_of_several = len(pods) > 1 or any(pod and _NUMBERED.search(pod) for pod in pods)
+    lines = (line for record in records for line in _lines(record, is_of_several, len(hosts) > 1, len(nodes) > 1))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 

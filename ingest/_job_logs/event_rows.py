@@ -13,6 +13,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.ended import DESCRIBED
 from forensics.ingest._job_logs.line_origin import Origin
+from forensics.ingest._job_logs.nodes import is_of_worker
 
 _EARLIER = "earlier_"
 _LOCAL = re.compile(r" local_rank=(\d{1,7})\b")
@@ -70,9 +71,15 @@ class Events:
 
     def of_node(self, artefact: Artefact) -> str | None:
         """What shows that a file called by a number holds what the agent of a node wrote: it may be the number of the node."""
+        if is_of_worker(artefact.path) and self._has_local_ends():
+            return f"a log called by a worker that is not the first one: {artefact.path.rpartition('/')[2]}"
         number = artefact.rank if artefact.rank_method == "path" else None
         what = f"counts local rank {min(self.counted)}" if self.counted else "holds lines of an agent of several processes"
         return f"a log called by number {number} {what}" if number and (self.counted or self._closed_others()) else None
+
+    def _has_local_ends(self) -> bool:
+        """Whether a launcher tells of processes by their number on their node."""
+        return any(_LOCAL.search(subject) for _, _, subject in self.of_kind("process_exit"))
 
     def _closed_others(self) -> bool:
         """Whether an agent closed a process for another one that failed: then there is a number 1."""

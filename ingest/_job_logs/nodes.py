@@ -39,6 +39,9 @@ _MOST = 64
 _HOST_IN_FRONT = re.compile(rb"\n([A-Za-z][\w.-]{0,62}?)(\d{1,6}): ")
 _OF_A_HOST = re.compile(r"(?P<stem>[A-Za-z][\w.-]{0,62}?)\d{1,6}: ")
 _LARGEST_NODE = 8
+# Pods that an operator numbers: beside this one there are others.
+_POD = re.compile(r"\[pod/(?P<pod>[^\]/\s]{1,240}-[1-9]\d{0,3})/")
+_OF_WORKER_FILE = re.compile(r"(?:^|[/_.-])worker[-_]?[1-9]\d{0,3}(?=[._]|$)")
 
 
 class Nodes:
@@ -68,6 +71,8 @@ class Nodes:
             return said[0]
         if ("(worker" in line or "(node-" in line) and (other := _OTHER_NODE.search(line)):
             return other[0].removeprefix("(").partition(",")[0].partition(" ")[0]
+        if "[pod/" in line and "local_rank" in line and (pod := _POD.search(line)):
+            return f"the pod {pod['pod']} is one of several"
         if "local_rank: " in line and (host := _OF_A_HOST.match(line)) and len(self._in_front[host["stem"]]) > 1:
             return f"lines of several hosts, {host[0].rstrip()}"
         if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:
@@ -78,6 +83,11 @@ class Nodes:
                 if len(known) > 1:
                     return f"hosts {', '.join(sorted(known))}"
         return None
+
+
+def is_of_worker(path: str) -> bool:
+    """Whether a file is called by a worker that is not the first one of its job."""
+    return _OF_WORKER_FILE.search(path.rpartition("/")[2]) is not None
 
 
 def _host(line: str) -> re.Match[str] | None:
