@@ -5,6 +5,7 @@ Established on torch 2.13 and on traces of 2021 to 2026; the writer is pytorch/k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,10 @@ from forensics.ingest.kineto.host_work import host_work
 UNRECOGNISED = "trace.unrecognised_kernels"
 """Key of the configuration under which kernels are named that may be communication."""
 
+_OF_WORKER = re.compile(r"(?:^|/)([A-Za-z][\w.-]{0,250})_\d{2,7}\.\d{13,19}\.pt\.trace\.json(?:\.gz)?$")
+# What people call a worker by its rank.
+_NO_HOSTS = frozenset({"device", "gpu", "host", "node", "proc", "process", "rank", "trainer", "worker"})
+
 
 def sniff(head: bytes, path: str) -> int:
     """An object with the keys that kineto writes first, or a list of trace events with its categories."""
@@ -48,7 +53,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     with artefact.open() as stream:
         columns = read_trace(stream, tally)
     head = trace_head(tally.head, tally.tail)
-    yield Identity(head.rank, head.host)
+    yield Identity(head.rank, head.host or host_in(artefact.path))
     yield from _complaints(artefact, tally, head)
     yield from config_batches({"world_size": head.world_size})
     if len(head.groups) > 1:  # the default group alone says no more than the size of the world
@@ -68,6 +73,12 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from batches(marks)
     yield from host_work(columns, head, marks)
     yield from collective_batches(columns, work, head)
+
+
+def host_in(path: str) -> str | None:
+    """The host in the name that torch.profiler.tensorboard_trace_handler gives a file: HOST_PID.NANOSECONDS.pt.trace.json."""
+    found = _OF_WORKER.search(path)
+    return found[1] if found is not None and found[1].lower() not in _NO_HOSTS else None
 
 
 def _complaints(artefact: Artefact, tally: Tally, head: TraceHead) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ _CLOSE, _MOST_SLOW = 1.25, 0.25
 LEAST_FACTOR, LEAST_SHARE = 1.8, 0.05
 """Times as long as alike calls, and of the time, from which on calls are slow."""
 _LEAST_PACE_NS = 1e6
-"""A call of less than a millisecond is latency and turns of the scheduler."""
+"""A slow call of less than a millisecond is latency and turns of the scheduler."""
 
 # Only the newer half: a network that became slow is slow there. Of a message either end is last in half of the calls, or more:
 # the shorter quarter of its times are those of the transfer. What one group call issued ends together: of several messages in
@@ -39,10 +39,14 @@ _LEAST_PACE_NS = 1e6
 # the newer half of those beside it on its host, on one clock: it says nothing of that time. A group that is compared with
 # nothing for it is held against calls of others that bear the same numbers, and against what its other members are in later.
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
+_OF_TRACES = f"""
+UNION ALL BY NAME SELECT * FROM traced_call WHERE backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL
+    AND rank NOT IN (SELECT rank FROM ordered_call WHERE {_OF_RECORDERS})
+"""
 _CALLS = f"""
 CREATE OR REPLACE TEMP TABLE paced_calls AS WITH timed AS (
     SELECT o.* REPLACE (CASE WHEN o.group_call IS NULL THEN o.duration_ns ELSE g.took_ns END AS duration_ns)
-    FROM (SELECT * FROM ordered_call WHERE {_OF_RECORDERS}) o {joined_group_times("o", _OF_RECORDERS)}
+    FROM (SELECT * FROM ordered_call WHERE {_OF_RECORDERS} {{traced}}) o {joined_group_times("o", _OF_RECORDERS)}
 ), calls_alone AS (
     SELECT rank, communicator, kind, coalesce(input_sizes, output_sizes, CAST(count AS VARCHAR), '') AS sizes,
            coalesce(is_p2p, false) AS is_message, peer, sequence, bytes, duration_ns, enqueued_ns, source_id, locator,
@@ -155,7 +159,8 @@ class CallPaces:
 
     def slow(self, least_factor: float, least_share: float) -> list[CallPace]:
         """Calls that take so many times as long as alike ones and may lose so much of the time, the worst first."""
-        found = [each for each in self.compared if each.factor >= least_factor and each.share >= least_share]
+        long = (each for each in self.compared if each.took_ns >= _LEAST_PACE_NS and each.factor >= least_factor)
+        found = [each for each in long if each.share >= least_share]
         return sorted(found, key=lambda each: (-each.share, each.ranks, each.communicator, each.kind))
 
 
@@ -167,7 +172,7 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     """
     if not has_durations(connection):
         return CallPaces()
-    connection.execute(_CALLS)
+    connection.execute(_CALLS.format(traced=_OF_TRACES if _has_traces(connection) else ""))
     kinds = ("send", "recv")
     members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     found = [
@@ -182,26 +187,22 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
 
 
+def _has_traces(connection: DuckDBPyConnection) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sources WHERE kind IN ('kineto', 'nsight') LIMIT 1").fetchall())
+
+
 def _held_against_alike(
     rows: Iterable[tuple[Any, ...]], members: Mapping[str, Sequence[int]], roster: Roster
 ) -> Iterator[CallPace]:
     alike: dict[tuple[Any, ...], list[CallPace]] = defaultdict(list)
     for communicator, kind, sizes, ranks, took, calls, span, size, source, later in rows:
         places = _spread(ranks, roster)
-        if calls >= _LEAST_CALLS and took >= _LEAST_PACE_NS and places is not None:
+        if calls >= _LEAST_CALLS and places is not None:
             beside = may_send_on(ranks[0], ranks[1], members.get(communicator, ()), roster) if kind == "send" else ()
             pace = CallPace(
-                communicator,
-                kind,
-                (*ranks, *beside),
-                float(took),
-                int(calls),
-                float(span),
-                source,
-                hosts=len(places),
-                bytes=int(size or 0),
-                later_ns=float(later),
-            )
+                communicator, kind, (*ranks, *beside), float(took), int(calls), float(span), source, hosts=len(places),
+                bytes=int(size or 0), later_ns=float(later),
+            )  # fmt: skip
             alike[kind, sizes, places].append(pace)
     for paces in alike.values():
         yield from _compared(paces)

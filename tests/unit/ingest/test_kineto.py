@@ -13,7 +13,7 @@ import pytest
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.streams import content_opener
 from forensics.ingest import choose
-from forensics.ingest.kineto import INGESTER
+from forensics.ingest.kineto import INGESTER, host_in
 from forensics.ingest.kineto import native as trace_native
 from tests.unit.ingest.reading import SAMPLES, Result, read, sample
 
@@ -174,3 +174,18 @@ def test_odd_values_raise_nothing(key: str, value: Any) -> None:
 def test_other_traces_of_chrome_are_recognised_and_other_json_is_not() -> None:
     assert choose(b'{"traceEvents": [{"ph": "X", "cat": "user_annotation"', "t.json") is INGESTER
     assert choose(b'{"hello": 1}', "t.json") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "host"),
+    [
+        ("traces/gpu-07.cluster_41233.1790857026000000000.pt.trace.json.gz", "gpu-07.cluster"),
+        ("node3_900.1790857026123.pt.trace.json", "node3"),
+        ("rank_12.1790857026000000000.pt.trace.json", None),
+        ("worker_128.1790857026000000000.pt.trace.json", None),
+        ("rank12.1790857026000000000.pt.trace.json", None),
+        ("gpu-07_41233.json", None),
+    ],
+)
+def test_the_name_that_the_handler_gives_a_file_has_its_host(path: str, host: str | None) -> None:
+    assert host_in(path) == host
