@@ -1,4 +1,4 @@
-"""Collectives of pairs of hosts in traces of a profiler: the pair whose transfers take longer, and what is too short to be slow."""
+"""Collectives of pairs of hosts in traces of a profiler: the pair whose transfers take longer, and what is too short."""
 
 from __future__ import annotations
 
