@@ -25,6 +25,7 @@ _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
 _MESSAGE, _ALERTS = b'"message"', (b'"alertname"', b'"InstanceStatuses"')
+_SECOND = re.compile(r"algo-(?!1\b)\d{1,3}\b")
 _NUMBERED = re.compile(r"-[1-9]\d{0,3}$")
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
 _OF_A_MESSAGE = re.compile(r"\d{10}\.\d{1,6}")
@@ -170,7 +171,8 @@ def _written(records: Sequence[Record]) -> bytes:
     pods, hosts, nodes = ({getattr(record, name) for record in records} for name in ("pod", "host", "node"))
     # A pod with a number is one of several, whether records of the others are here or not.
     is_of_several = len(pods) > 1 or any(pod and _NUMBERED.search(pod) for pod in pods)
-    lines = (line for record in records for line in _lines(record, is_of_several, len(hosts) > 1, len(nodes) > 1))
+    is_of_hosts = len(hosts) > 1 or any(host and _SECOND.match(host) for host in hosts)
+    lines = (line for record in records for line in _lines(record, is_of_several, is_of_hosts, len(nodes) > 1))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 

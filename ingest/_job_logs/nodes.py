@@ -41,6 +41,8 @@ _OF_A_HOST = re.compile(r"(?P<stem>[A-Za-z][\w.-]{0,62}?)\d{1,6}: ")
 _LARGEST_NODE = 8
 # Pods that an operator numbers: beside this one there are others.
 _POD = re.compile(r"\[pod/(?P<pod>[^\]/\s]{1,240}-[1-9]\d{0,3})/")
+# Hosts of a job of SageMaker are counted from 1.
+_ALGO = re.compile(r"(?<![\w-])(?P<host>algo-(?:[2-9]|[1-9]\d{1,2}))(?=[-,\s\]>:])")
 _OF_WORKER_FILE = re.compile(r"(?:^|[/_.-])worker[-_]?[1-9]\d{0,3}(?=[._]|$)")
 
 
@@ -73,6 +75,8 @@ class Nodes:
             return other[0].removeprefix("(").partition(",")[0].partition(" ")[0]
         if "[pod/" in line and "local_rank" in line and (pod := _POD.search(line)):
             return f"the pod {pod['pod']} is one of several"
+        if "algo-" in line and "local_rank" in line and (algo := _ALGO.search(line)):
+            return f"{algo['host']} of SageMaker is one of several"
         if "local_rank: " in line and (host := _OF_A_HOST.match(line)) and len(self._in_front[host["stem"]]) > 1:
             return f"lines of several hosts, {host[0].rstrip()}"
         if "local_rank: " in line and (row := _AGENT.search(line)) and row[1] != row[2]:

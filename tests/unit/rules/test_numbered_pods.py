@@ -38,3 +38,11 @@ def test_the_pod_of_an_export_counts_where_it_is_the_only_one(tmp_path: Path, po
     records = [{"timestamp": f"2025-10-03T11:02:4{at}Z", "pod": pod, "line": line} for at, line in enumerate(lines)]
     (tmp_path / "export.json").write_text(json.dumps(records))
     assert named(verdict_of(tmp_path)) == ({1} if is_named else set())
+
+
+@pytest.mark.parametrize(("stream", "is_named"), [("ft/algo-1-17398", True), ("ft/algo-2-17398", False)])
+def test_the_host_of_a_stream_of_sagemaker_counts_where_it_is_the_only_one(tmp_path: Path, stream: str, is_named: bool) -> None:
+    lines = ("step 10/500 loss 2.1", ENDED, "ChildFailedError: ")
+    records = [{"timestamp": 1759489361000 + at, "logStreamName": stream, "message": line} for at, line in enumerate(lines)]
+    (tmp_path / "export.json").write_text(json.dumps({"events": records}))
+    assert named(verdict_of(tmp_path)) == ({1} if is_named else set())
