@@ -34,6 +34,7 @@ from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.frontier_pointers import frontier_pointers
+from forensics.rules.host_pointers import host_pointers
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
@@ -109,7 +110,8 @@ def _verdict(
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and outcome is not Outcome.HEALTHY
-    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, pace) if nobody else ()
+    is_steady = pace.pace is Pace.STEADY and not signs
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, is_steady=is_steady) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -155,17 +157,20 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
     return None
 
 
-def _where_to_begin(supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, pace: Speed) -> tuple[str, ...]:
+def _where_to_begin(
+    supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, *, is_steady: bool
+) -> tuple[str, ...]:
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
 
     A job that moves has only what may make it slow, such as a rank that the others wait for again and again; none of it is a
     fault at a steady speed.
     """
     if supply.get(Liveness).shown:
-        if pace.pace is Pace.STEADY:
+        if is_steady:
             return ()
         stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
-        return (*round_pointers(supply.get(StacksByRank)), *stages, *supply.call(of_speed))
+        hardware = (*supply.call(of_speed), *supply.call(host_pointers))
+        return (*round_pointers(supply.get(StacksByRank)), *stages, *hardware)
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

@@ -20,8 +20,8 @@ from forensics.rules.reductions.ranks.roster import Roster
 
 # Per cent of the time, and times what is usual on the other hosts: one host alone shows nothing.
 _LEAST_WAITING, _FACTOR, _FEWEST_OTHERS = 10.0, 4.0, 2
-# What shows which of several is to blame, with nothing else to tell it: a host that reads data may wait a fifth of the time.
-_PLAIN = 30.0
+PLAINLY_SHORT = 30.0
+"""Per cent of the time: what shows which of several is to blame, with nothing else to tell it; to read data takes a fifth."""
 # What threads of the CPU that drive the network may be behind.
 _BY_PROXIES = (Cause.NETWORK_SLOW, Cause.PROXY_DELAY)
 # What nothing else accounts for; and as many late ranks of a host are not late by themselves.
@@ -90,7 +90,7 @@ def shown_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding
     taken = busy[short[0]]
     if finding.cause is Cause.PROXY_DELAY and set(hosts.values()) == {taken.host}:
         return _contended(finding, taken)
-    if finding.members is not Members.ONE_OF or taken.waiting < _PLAIN:
+    if finding.members is not Members.ONE_OF or taken.waiting < PLAINLY_SHORT:
         return finding
     ranks = tuple(rank for rank in sorted(roster.ranks) if roster.host_of(rank) == taken.host)
     doubt = Evidence("only its cores show which one of them it is", None, supports=False)
@@ -103,7 +103,7 @@ def late_by_hosts(found: Sequence[Finding], busy: BusyHosts, roster: Roster) -> 
     short = defaultdict[str, list[Finding]](list)
     for each in found:
         host, *others = {roster.host_of(rank) or "" for rank in each.ranks} if each.cause in _OPEN else {""}
-        short["" if others or host not in busy or busy[host].waiting < _PLAIN else host].append(each)
+        short["" if others or host not in busy or busy[host].waiting < PLAINLY_SHORT else host].append(each)
     for host, late in short.items():
         several = len({rank for each in late for rank in each.ranks}) >= _SEVERAL
         yield from [_late_host(late, busy[host], roster)] if host and several else late

@@ -113,7 +113,7 @@ def guest_hosts(
     late: Latenesses,
 ) -> GuestHosts:
     """Compare hosts with guests with those without; nothing is read where no host has guests on its GPUs, or most have."""
-    shares = _shares(hardware, roster)
+    shares = guest_shares(hardware, roster)
     odd = [host for host, share in shares.items() if share >= _MOST]
     quiet = [host for host, share in shares.items() if share <= _FEW]
     if not odd or len(odd) > len(quiet):
@@ -171,7 +171,7 @@ def _guests(ranks: Iterable[int], hardware: Hardware) -> list[Sign]:
     return [sign for rank in ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.SHARED]
 
 
-def _shares(hardware: Hardware, roster: Roster) -> dict[str, float]:
+def guest_shares(hardware: Hardware, roster: Roster) -> dict[str, float]:
     """The part of the ranks of each host whose GPU has a guest."""
     together: dict[str, list[bool]] = defaultdict(list)
     for rank, host in sorted(roster.hosts.items()):

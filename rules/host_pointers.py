@@ -1,0 +1,36 @@
+"""Which host to look at first in a job that may be slow: the one whose cores, or all of whose GPUs, others use too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.cores import PLAINLY_SHORT, BusyHosts
+from forensics.rules.reductions.pipeline.guest_hosts import guest_shares
+from forensics.rules.reductions.ranks.roster import Roster
+
+# Hosts that stand out, of all: what is so on more of them is how the machines are used.
+_MOST = 0.5
+
+
+def host_pointers(busy: BusyHosts, hardware: Hardware, roster: Roster) -> tuple[str, ...]:
+    """At most one sentence for cores and one for GPUs, of hosts that stand out from most others; neither accuses by itself."""
+    return (*_short_of_cores(busy, roster), *_with_guests(hardware, roster))
+
+
+def _short_of_cores(busy: BusyHosts, roster: Roster) -> Iterator[str]:
+    """The one that is plainly so, by far more than others that wait too."""
+    short = sorted(busy.values(), key=lambda each: (-each.waiting, each.host))
+    plain = [each for each in short if each.waiting >= PLAINLY_SHORT and each.host in roster.hosts.values()]
+    if len(plain) == 1:
+        yield f"what runs on {plain[0].host} beside the job: {plain[0].statement} ({plain[0].source})"
+
+
+def _with_guests(hardware: Hardware, roster: Roster) -> Iterator[str]:
+    """Hosts with a guest on every GPU, where most have none."""
+    shares = guest_shares(hardware, roster)
+    full, free = [host for host, share in shares.items() if share == 1], [host for host, share in shares.items() if share == 0]
+    if 0 < len(full) <= _MOST * len(shares) and 2 * len(free) >= len(shares):
+        those = ", ".join(sorted(full))
+        others = f"each GPU there has one, and {len(free)} of {len(shares)} hosts have none"
+        yield f"processes of others on the GPUs of {those}: {others}"
