@@ -42,3 +42,10 @@ def test_microbatches_are_no_steps(closing: list[Call]) -> None:
 def test_what_makes_all_calls_of_a_step_may_be_the_end_of_a_longer_one() -> None:
     program = [call for number in range(STEPS) for call in (*STEP, *([*STEP, SCORE] if number % 5 == 4 else ()))]
     assert set(pieces(program)) == {6 * len(STEP) + 1}
+
+
+def test_layers_of_a_sharded_job_are_no_steps_between_evaluations() -> None:
+    """The loss ends each step; what recurs next least often are the gradients of its layers."""
+    gather, scatter = Call("all", "_all_gather_base", 64), Call("all", "_reduce_scatter_base", 64)
+    step = [*[gather] * 8, *[gather, scatter] * 8, NORM]
+    assert set(pieces(step * 6)) == {len(step)}
