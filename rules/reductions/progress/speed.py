@@ -31,7 +31,7 @@ from forensics.rules.reductions.steps.times import StepTimes
 
 # Four steps on either side of a change, after the first one, which pays for start-up.
 _LEAST_STEPS, _LEAST_SIDE = 9, 4
-# Whole steps of which none may differ by more, where there are too few to see a change.
+# Whole steps of which none may differ by more, where there are too few to see a change; the ends of a record as well.
 _FEWEST_STEPS, _ALIKE = 5, 1.15
 # Slower is what a third more time a step is at least.
 SLOWER = 1.33
@@ -232,6 +232,9 @@ def _of_series(series: _Series) -> Speed:
         intervals = f"{len(lengths)} intervals between calls ({series.by})"
         reason = f"{intervals} vary too much: middle half {_ms(low)} to {_ms(high)}, mean {_ms(float(lengths.mean()))}"
         return replace(known, reason=reason, step_ns=after)
+    if factor > _ALIKE:
+        reason = f"{len(lengths)} steps by {series.by}: {_ms(before)} at first, {_ms(after)} in the end"
+        return replace(known, reason=f"{reason}: neither as long nor clearly longer", step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
 

@@ -50,6 +50,13 @@ def test_a_job_that_is_as_fast_as_it_was(tmp_path: Path) -> None:
     assert (found.pace, found.was_measured) == (Pace.STEADY, True)
 
 
+@pytest.mark.parametrize(("longer", "pace"), [(1.05, Pace.STEADY), (1.22, Pace.NOT_MEASURED), (1.4, Pace.SLOWER)])
+def test_steps_that_are_longer_in_the_end_are_not_as_long_as_at_first(longer: float, pace: Pace) -> None:
+    """Every fourth step evaluates, which is a spread of a quarter."""
+    lengths = np.array([1640.0 if step % 4 == 3 else 1320.0 for step in range(16)])
+    assert of_lengths(np.where(np.arange(16) < 12, lengths, longer * lengths) * 1e6).pace is pace
+
+
 def test_calls_that_were_dated_alike_at_first(tmp_path: Path) -> None:
     """A clock that stands still makes steps of no length: nothing can be so much slower than they are."""
     job = Job(4, "nccl", pace_ns=0)
