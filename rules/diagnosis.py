@@ -110,8 +110,7 @@ def _verdict(
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and outcome is not Outcome.HEALTHY
-    is_steady = pace.pace is Pace.STEADY and not signs
-    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, is_steady=is_steady) if nobody else ()
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, pace, signs) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -158,7 +157,7 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
 
 
 def _where_to_begin(
-    supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, *, is_steady: bool
+    supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, pace: Speed, signs: Sequence[str]
 ) -> tuple[str, ...]:
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
 
@@ -166,7 +165,7 @@ def _where_to_begin(
     fault at a steady speed.
     """
     if supply.get(Liveness).shown:
-        if is_steady:
+        if pace.pace is Pace.STEADY and not signs:
             return ()
         stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
         hardware = (*supply.call(of_speed), *supply.call(host_pointers))

@@ -283,17 +283,8 @@ def _span_columns(found: Sequence[tuple[int, list[_Span]]], device: dict[int, in
             substep = seen[name] = seen.get(name, -1) + 1
             part = None if is_plain(name, span.stage) else name
             time = device.get(span.link) if span.link is not None else None
-            row = (
-                number,
-                span.stage,
-                part,
-                place,
-                schema_hash(wholes[shown]),
-                substep,
-                span.begin,
-                span.end - span.begin,
-                time,
-            )
+            length, schema = span.end - span.begin, schema_hash(wholes[shown])
+            row = (number, span.stage, part, place, schema, substep, span.begin, length, time)
             for column, value in zip(names, row, strict=True):
                 columns[column].append(value)
     return columns

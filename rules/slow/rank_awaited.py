@@ -52,16 +52,9 @@ _REFINED = (Cause.COMPUTE_SLOW, Cause.UNKNOWN)
 
 
 def _evaluate(
-    groups: Communicators,
-    slowness: Slowness,
-    hardware: Hardware,
-    text: EvidenceText,
-    cpu: HostCpu,
-    roster: Roster,
-    lateness: Latenesses,
-    layout: Layout,
-    thresholds: Thresholds,
-) -> Iterator[Finding]:
+    groups: Communicators, slowness: Slowness, hardware: Hardware, text: EvidenceText, cpu: HostCpu, roster: Roster,
+    lateness: Latenesses, layout: Layout, thresholds: Thresholds,
+) -> Iterator[Finding]:  # fmt: skip
     passing_on = _waits_for_an_equal(lateness, layout, thresholds)
     at_slow_links = {rank for link in slowness.slow_links() for rank in link}
     late: dict[int, Straggler] = {}

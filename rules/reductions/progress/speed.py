@@ -211,8 +211,7 @@ def _of_series(series: _Series) -> Speed:
     if place is not None:
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
         reason = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
-        since = int(ends[place])
-        return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=after / before, since_ns=since)
+        return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=after / before, since_ns=int(ends[place]))
     first, last = _outer_thirds(lengths)
     before, after = float(np.median(first)), float(np.median(last))
     spread = max(_spread(first), _spread(last))
@@ -233,8 +232,8 @@ def _of_series(series: _Series) -> Speed:
         reason = f"{intervals} vary too much: middle half {_ms(low)} to {_ms(high)}, mean {_ms(float(lengths.mean()))}"
         return replace(known, reason=reason, step_ns=after)
     if factor > _ALIKE:
-        reason = f"{len(lengths)} steps by {series.by}: {_ms(before)} at first, {_ms(after)} in the end"
-        return replace(known, reason=f"{reason}: neither as long nor clearly longer", step_ns=after)
+        reason = f"{len(lengths)} steps by {series.by}: {_ms(before)} at first, {_ms(after)} in the end, no clear change"
+        return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
 
