@@ -24,7 +24,7 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of, warmed_up
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
-from forensics.rules.reductions.progress.varied import Floats, even_pauses, most_factor
+from forensics.rules.reductions.progress.varied import Floats, even_pauses, longest_at_last, most_factor
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
@@ -231,8 +231,8 @@ def _of_series(series: _Series) -> Speed:
         intervals = f"{len(lengths)} intervals between calls ({series.by})"
         reason = f"{intervals} vary too much: middle half {_ms(low)} to {_ms(high)}, mean {_ms(float(lengths.mean()))}"
         return replace(known, reason=reason, step_ns=after)
-    if factor > _ALIKE:
-        reason = f"{len(lengths)} steps by {series.by}: {_ms(before)} at first, {_ms(after)} in the end, no clear change"
+    if factor > _ALIKE or longest_at_last(lengths):
+        reason = f"{len(lengths)} steps by {series.by}: {_ms(before)} at first, {_ms(after)} at last, newest {_ms(lengths[-1])}"
         return replace(known, reason=reason, step_ns=after)
     reason = f"{len(lengths)} steps by {series.by} of {_ms(after)}, as long as at the begin of the record"
     return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)

@@ -57,6 +57,19 @@ def test_steps_that_are_longer_in_the_end_are_not_as_long_as_at_first(longer: fl
     assert of_lengths(np.where(np.arange(16) < 12, lengths, longer * lengths) * 1e6).pace is pace
 
 
+@pytest.mark.parametrize(
+    ("last", "pace"),
+    [
+        ((1.04, 1.09), Pace.NOT_MEASURED), ((1.03, 1.04, 1.12), Pace.NOT_MEASURED), ((1.0, 1.2), Pace.STEADY),
+        ((1.2, 1.0), Pace.STEADY), ((1.001, 1.001), Pace.STEADY),
+    ],
+    ids=["two", "three", "the last one", "the one before", "by next to nothing"],
+)  # fmt: skip
+def test_what_began_in_the_last_two_steps_may_last(last: Sequence[float], pace: Pace) -> None:
+    lengths = np.concatenate([2030.0 + np.array([0, 16, 12, 5, -4, 9] * 4)[: 24 - len(last)], 2046.0 * np.array(last)])
+    assert of_lengths(lengths * 1e6).pace is pace
+
+
 def test_calls_that_were_dated_alike_at_first(tmp_path: Path) -> None:
     """A clock that stands still makes steps of no length: nothing can be so much slower than they are."""
     job = Job(4, "nccl", pace_ns=0)
