@@ -85,7 +85,7 @@ def _later(judged: WindowVerdict) -> Iterator[str]:
 
 def _now_and_then(found: Cut, gates: Gates) -> Iterator[str]:
     """A stage in which one rank, always the same, is much longer in too few steps to name it."""
-    excess = np.maximum(found.work - np.median(found.work, axis=2, keepdims=True), 0.0)
+    excess = found.excess
     usual = float(np.median(found.lengths))
     for stage in dict.fromkeys(column.stage for column in found.columns):
         mine = excess[:, [index for index, column in enumerate(found.columns) if column.stage == stage]].sum(axis=1)

@@ -46,10 +46,10 @@ def lines_of_export(content: bytes) -> bytes | None:
     if any(mark in start for mark in _ALERTS) and (fired := lines_of_alerts(parsed(start))):
         return fired
     records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start)
-    return _written(_in_order(records)) if len(records) >= _LEAST or _is_told(records) else None
+    return _written(_in_order(records)) if len(records) >= _LEAST or _is_stated(records) else None
 
 
-def _is_told(records: Sequence[Record]) -> bool:
+def _is_stated(records: Sequence[Record]) -> bool:
     """Whether fewer records than make an export by their number each say when and where something was logged."""
     return bool(records) and all(each.stamp and each.text.strip() and (each.pod or each.host or each.actor) for each in records)
 

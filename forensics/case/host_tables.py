@@ -25,7 +25,10 @@ _MARKS = (
     b"CA '",
     b"ounters: Lid ",
     b" ROCm System Management Interface ",
-    *(b"index, ", b" %, ", b" ==> ", b"physical_state "),
+    b"index, ",
+    b" %, ",
+    b" ==> ",
+    b"physical_state ",
 )
 """One of these stands in every such table, also where its head was cut off."""
 _FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table"})
@@ -37,7 +40,7 @@ _LEAST, _MOST_HOSTS = 2, 64
 class _Span(NamedTuple):
     """Lines from a command, a heading or the fence of a block on, those before `end`, and the host that is named there.
 
-    `first` is the line below the heading: a table that is told by all of its lines is one without it.
+    `first` is the line below the heading: a table that all of its lines show is one without it.
     """
 
     host: str | None

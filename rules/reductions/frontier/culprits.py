@@ -181,7 +181,7 @@ def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
 
     StageFrontier section 4 calls such stages co-critical.
     """
-    excess = np.maximum(found.work - np.median(found.work, axis=2, keepdims=True), 0.0)
+    excess = found.excess
     culprits: list[Culprit] = []
     for stage in dict.fromkeys(column.stage for column in found.columns):
         others = np.array([column.stage != stage for column in found.columns])

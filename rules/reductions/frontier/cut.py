@@ -53,6 +53,11 @@ class Cut:
     ranks: tuple[int, ...]
     waiting_seen: bool
 
+    @property
+    def excess(self) -> Floats:
+        """What each rank worked longer than the middle one, as `work`."""
+        return np.asarray(np.maximum(self.work - np.median(self.work, axis=2, keepdims=True), 0.0))
+
 
 def cut(matrix: StageMatrix, gates: Gates, waits: Waiting | None = None) -> Cut | str:
     """Cut a window, or say why it cannot be."""

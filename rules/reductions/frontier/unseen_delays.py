@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from forensics.rules.reductions.frontier.cut import LEAST_OF_ALL
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.long_stages import is_limited
@@ -28,7 +26,7 @@ def unseen_delay(judged: WindowVerdict, gates: Gates) -> str | None:
     met = [segment.stop - 1 for segment in cut.segments][: None if cut.waits == LEAST_OF_ALL else -1]
     if float(cut.work[:, met].mean(axis=0).max(initial=0.0)) >= gates.rank_share * found.step_ns:
         return f"what a rank works in {found.sync} cannot be distinguished from what the others wait there"
-    over = np.maximum(cut.work - np.median(cut.work, axis=2, keepdims=True), 0.0).mean(axis=0)
+    over = cut.excess.mean(axis=0)
     if float(over.max(initial=0.0)) >= gates.rank_share * found.step_ns:
         return f"one rank takes {over.max() / 1e6:.1f} ms a step longer than its peers in a stage"
     return None

@@ -168,11 +168,10 @@ def by_context(ranks: Iterable[int], layout: Layout) -> list[tuple[int, ...]]:
 
 def _part(times: StepTimes, ranks: tuple[int, ...], inner: Collection[str]) -> _Part | None:
     """Compare ranks over their common steps; `inner` are labels of communicators among those who work on the same data."""
-    common = set(times.number.tolist()).intersection(*(times.ranks[rank].number.tolist() for rank in ranks))
-    numbers = np.array(sorted(common), np.int64)
+    numbers = times.shared_by(ranks)
     if len(numbers) < _LEAST_STEPS:
         return None
-    durations = [_durations(times.ranks[rank], numbers) for rank in ranks]
+    durations = [times.ranks[rank].durations(numbers) for rank in ranks]
     inside = np.stack([each.sum(axis=1) for each in durations])
     if np.isnan(inside).any():
         return None
@@ -211,11 +210,6 @@ def _is_in_step(steps: Steps, inner: Collection[str]) -> Flags:
     """Which calls of a step are those of ranks that work on the same data in step."""
     record, places = steps.record, steps.order[0]
     return np.array([record.names.communicators[code] in inner for code in record.communicator[places].tolist()], np.bool_)
-
-
-def _durations(steps: Steps, numbers: Ints) -> Floats:
-    """ns inside each call (column) of some steps."""
-    return steps.of(steps.record.duration_ns)[np.isin(steps.number, numbers)]
 
 
 def _excess(rank: int, compared: _Compared) -> Excess | None:

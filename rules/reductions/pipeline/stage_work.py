@@ -103,8 +103,7 @@ def _of_pipeline(times: StepTimes, places: CallPlaces, ranks: tuple[int, ...]) -
 
 def _common(times: StepTimes, ranks: tuple[int, ...], messages: int) -> Ints:
     """Numbers of the newest steps that all ranks show whole."""
-    shared = set(times.number.tolist()).intersection(*(times.ranks[rank].number.tolist() for rank in ranks))
-    return np.array(sorted(shared)[-max(_MOST_MESSAGES // max(messages, 1), 1) :], np.int64)
+    return times.shared_by(ranks)[-max(_MOST_MESSAGES // max(messages, 1), 1) :]
 
 
 def _rows(times: StepTimes, places: CallPlaces, rank: int, numbers: Ints, column: str) -> Floats:

@@ -44,8 +44,7 @@ def traced_work(times: StepTimes, windows: FrontierWindows, layout: Layout, devi
 def _table(times: StepTimes, paths: Mapping[int, str | None], *, sends: bool) -> WorkTable:
     """Time in no call, of the steps that all ranks have whole; `sends` count as calls."""
     ranks = tuple(sorted(times.ranks))
-    shared = set(times.number.tolist()).intersection(*(times.ranks[rank].number.tolist() for rank in ranks))
-    numbers = np.array(sorted(shared), np.int64)
+    numbers = times.shared_by(ranks)
     length = times.length[np.isin(times.number, numbers)][:, None]
     inside = np.stack([_inside(times.ranks[rank], numbers, sends=sends) for rank in ranks], axis=1)
     walls = np.broadcast_to(length, inside.shape)
@@ -56,7 +55,7 @@ def _table(times: StepTimes, paths: Mapping[int, str | None], *, sends: bool) ->
 
 def _inside(steps: Steps, numbers: Ints, *, sends: bool) -> Floats:
     """ns of a rank in calls in each of some steps; NaN where that is not known of a call."""
-    durations = steps.of(steps.record.duration_ns)[np.isin(steps.number, numbers)]
+    durations = steps.durations(numbers)
     counts = np.full(durations.shape[1], True) if sends else ~steps.record.is_send[steps.order[0]]
     found: Floats = durations[:, counts].sum(axis=1)
     return found

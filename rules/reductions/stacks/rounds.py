@@ -79,8 +79,12 @@ def meet_as_equals(found: AloneAtWork, stacks: Mapping[int, Stacks]) -> bool:
 
 def _equals(one: Round, stacks: Mapping[int, Stacks]) -> int:
     """How many of those who wait in a round do so in a call in which all do the same."""
-    samples = (each for rank in one.inside for each in stacks[rank].main if each.number == one.number)
-    return sum(not _is_one_sided(each.activity) for each in samples)
+    return sum(not _is_one_sided(each.activity) for each in _waiting(one, stacks))
+
+
+def _waiting(one: Round, stacks: Mapping[int, Stacks]) -> list[Sample]:
+    """The samples of those who wait in a round."""
+    return [each for rank in one.inside for each in stacks[rank].main if each.number == one.number]
 
 
 def _is_one_sided(activity: Activity) -> bool:
@@ -116,5 +120,5 @@ def _round(number: int, seen: Mapping[int, Sample]) -> Round:
 
 def _meet_at_barrier(one: Round, stacks: Mapping[int, Stacks]) -> bool:
     """Whether all who wait in a round are in a barrier."""
-    samples = [each for rank in one.inside for each in stacks[rank].main if each.number == one.number]
-    return all(each.activity.call_frame is not None and "barrier" in each.activity.call_frame.function for each in samples)
+    frames = (each.activity.call_frame for each in _waiting(one, stacks))
+    return all(frame is not None and "barrier" in frame.function for frame in frames)

@@ -58,6 +58,10 @@ class Steps:
         times = column[self.order]
         return np.where(times == UNKNOWN, np.nan, times.astype(np.float64))
 
+    def durations(self, numbers: Ints) -> Floats:
+        """ns inside each call (column) of some steps."""
+        return self.of(self.record.duration_ns)[np.isin(self.number, numbers)]
+
     @property
     def before_ns(self) -> Floats:
         """When the host made the last call before each step (ns); NaN where the record begins with the step, or has no time.
@@ -94,6 +98,11 @@ class StepTimes:
     number: Ints
     length: Floats
     from_start: bool = False
+
+    def shared_by(self, ranks: Iterable[int]) -> Ints:
+        """Numbers of the steps that the job and all of these ranks have whole."""
+        shared = set(self.number.tolist()).intersection(*(self.ranks[rank].number.tolist() for rank in ranks))
+        return np.array(sorted(shared), np.int64)
 
     @property
     def is_traced(self) -> bool:
