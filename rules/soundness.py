@@ -156,7 +156,8 @@ def _long_between(times: StepTimes, speed: Speed) -> Iterator[str]:
 
 
 def _lossy_links(slowness: Slowness) -> Iterator[str]:
-    links = {link: channel.share for link, channel in slowness.slow_links(least_slowdown=1.0).items() if channel.share >= _LOST}
+    found = {**slowness.slow_so_far(), **slowness.slow_links(least_slowdown=1.0)}
+    links = {link: channel.share for link, channel in found.items() if channel.share >= _LOST}
     if links:
         (sender, receiver), share = max(links.items(), key=lambda each: (each[1], each[0]))
         yield f"chunks from rank {sender} to rank {receiver} take longer than on other links, {100 * share:.0f} % of the time"

@@ -181,7 +181,8 @@ def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:
 
 def _confidence(channel: ChannelFlows, pair: PairRate | None, likely: float) -> Confidence:
     slowdown = max(channel.slowdown, pair.slowdown if pair else 0.0)
-    return Confidence.LIKELY if slowdown >= likely and channel.peers > 1 else Confidence.SUSPECT
+    often = channel.recurs or channel.is_longer
+    return Confidence.LIKELY if slowdown >= likely and channel.peers > 1 and often else Confidence.SUSPECT
 
 
 def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -> Iterator[Evidence]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forensics.model import Cause, Component, Evidence, Finding, Granularity, Mechanism, Members
+from forensics.model import Cause, Component, Evidence, Finding, Granularity, Mechanism, Members, Resource
 from forensics.rank_ranges import format_ranks
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
 
@@ -133,8 +133,11 @@ class Hardware:
     def _narrowed(self, kind: Oddity, finding: Finding) -> Finding:
         """One of several, by clocks that account for the cost: the one whose are low, and those of which nothing was read.
 
-        A guest may be idle, and a narrow link may have nothing to carry: sound hosts have both.
+        A guest may be idle, and the narrow link of a GPU may have nothing to carry: sound hosts have both. What goes over a NIC
+        goes through its slot: one that is too narrow for what others move makes it slow whatever the other end is like.
         """
+        if kind is Oddity.NARROW_NIC and finding.members is Members.ONE_OF:
+            return self._of_narrow_slots(finding)
         meant = tuple(rank for rank in finding.ranks if rank not in self.read or self._of(kind, [rank]))
         if finding.members is not Members.ONE_OF or kind is not Oddity.THROTTLED or not 0 < len(meant) < len(finding.ranks):
             return finding
@@ -142,6 +145,16 @@ class Hardware:
         clean = Evidence(f"GPUs of ranks {format_ranks(others)} show nothing of it")
         narrowed = replace(finding, ranks=meant, evidence=(*finding.evidence, clean))
         return narrowed if len(meant) > 1 else replace(narrowed, members=Members.EACH, granularity=Granularity.RANK)
+
+    def _of_narrow_slots(self, finding: Finding) -> Finding:
+        """Of the ends of a link those whose NIC has a narrow slot."""
+        ends = tuple(rank for rank in finding.ranks if self._of(Oddity.NARROW_NIC, [rank]))
+        others = tuple(sorted({*finding.ranks} - {*ends})) or finding.ranks
+        nics = {sign.source.rpartition("#")[2] for sign in self._of(Oddity.NARROW_NIC, ends)}
+        resource = Resource(nic=nics.pop() if len(nics) == 1 else None, peer_ranks=others)
+        mechanism = finding.mechanism and replace(finding.mechanism, side="local")
+        found = replace(finding, ranks=ends, members=Members.EACH, granularity=Granularity.NIC)
+        return replace(found, resource=resource, mechanism=mechanism)
 
     def _explains(self, kind: Oddity, finding: Finding) -> bool:
         odd = [any(sign.kind is kind for sign in self.signs.get(rank, ())) for rank in finding.ranks]

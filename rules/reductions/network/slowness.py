@@ -29,6 +29,9 @@ LEAST_SLOWDOWN = 1.33
 """Where work requests are counted: a smaller loss of bandwidth is no case."""
 LEAST_SHARE_BESIDE = 0.005
 """Of the time: a link that loses less shows nothing."""
+# Of a record of a step or two: flows of a link, none of which was as fast as those of its peers, and what its queue pairs lose
+# in all that they moved. A third of the rate is lost by chance in so few.
+_FEW_FLOWS, _HALVED, _MANY_PEERS = 3, 1.9, 4
 # Of the order of arrival, what is below is the scheduler's.
 _LEAST_LATENESS_NS = 100_000
 # A proxy that is scheduled looks every few microseconds; a pause of this length is not one of its turns.
@@ -79,8 +82,8 @@ class Slowness:
     ) -> dict[Link, ChannelFlows]:
         """Links that are slow again and again, with the channel that loses most; work requests must not speak against it.
 
-        Where they say the same, less than half of the rate counts too. Before the slowest link of a ring buffers queue: one
-        whose group is as fast as others is not slow.
+        Where they say the same, less than half of the rate counts too, and of a short record a few flows. Before the slowest
+        link of a ring buffers queue: one whose group is as fast as others is not slow.
         """
         found = {link: self._slow_channel(link, least_slowdown, least_share) for link in self.channels}
         return {
@@ -92,8 +95,26 @@ class Slowness:
         if pair is not None and pair.slowdown < least_slowdown:
             return None
         stated = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
-        slow = (channel for channel in self.channels[link] if channel.recurs or (stated and channel.is_longer))
+        few = pair is not None and self._is_slow_so_far(link, pair)
+        slow = (channel for channel in self.channels[link] if channel.recurs or (stated and channel.is_longer) or few)
         return next((each for each in slow if each.share >= least_share and not self.paces.keeps_up(each)), None)
+
+    def slow_so_far(self) -> dict[Link, ChannelFlows]:
+        """Links on which no flow of some channel was fast, too few to accuse them; nothing else speaks against it."""
+        pairs = {link: self.pair(*link) for link in self.channels}
+        clear = {link for link, pair in pairs.items() if pair is not None and pair.slowdown < LEAST_SLOWDOWN}
+        found = {
+            link: next((each for each in found if each.all_slow and not self.paces.keeps_up(each)), None)
+            for link, found in self.channels.items()
+        }
+        return {link: channel for link, channel in found.items() if channel is not None and link not in clear}
+
+    def _is_slow_so_far(self, link: Link, pair: PairRate) -> bool:
+        """Whether a short record has no flow of a link that was not slow, and its queue pairs lost half of their rate."""
+        found = self.channels[link]
+        flows = sum(each.flows for each in found)
+        halved = pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
+        return halved and flows >= _FEW_FLOWS and all(each.slow == each.flows and each.peers >= _MANY_PEERS for each in found)
 
     def seen_late(self, least_share: float = LEAST_SHARE_BESIDE) -> dict[int, tuple[ChannelFlows, float]]:
         """Ranks that see completions late because they seldom look: where they lose most, and what over all their links.

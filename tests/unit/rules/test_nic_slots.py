@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause
-from forensics.rules.reductions.hardware.causes import Hardware, Oddity
+from forensics.model import Cause, Mechanism, Members, Resource
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.signs import hardware
 from tests.unit.rules.test_hardware_state import finding
 
@@ -80,3 +81,19 @@ def test_alone_a_nic_is_held_against_its_own_best(tmp_path: Path) -> None:
 def test_a_virtual_function_knows_no_link(tmp_path: Path) -> None:
     hosts = {name: {"mlx5_0": (("Unknown", "0") if name == "b" else FULL, RATE)} for name in "ab"}
     assert of(signs(tmp_path, hosts)) == {}
+
+
+@pytest.mark.parametrize(
+    ("factor", "at", "named"), [(3.2, (1,), (1,)), (1.4, (1,), (0, 1)), (3.2, (0, 1), (0, 1)), (3.2, (), (0, 1))],
+    ids=["one", "too little", "both", "neither"],
+)  # fmt: skip
+def test_of_two_ends_of_a_slow_link_the_one_with_the_narrow_slot_is_meant(
+    factor: float, at: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    """All that it moves goes through the slot, which does not carry what others move."""
+    odd = Hardware({rank: (Sign(Oddity.NARROW_NIC, "4 lanes", f"ib.json#mlx5_{rank}", factor),) for rank in at}, frozenset())
+    link = replace(finding(Cause.NETWORK_SLOW, 0, 1, members=Members.ONE_OF), mechanism=Mechanism("slow_flow", "unknown"))
+    found = odd.refined(link, (Cause.NETWORK_SLOW,), 3.2)
+    assert (found.ranks, found.members is Members.EACH) == (named, named == (1,) or len(at) == 2)
+    if named == (1,):
+        assert found.resource == Resource(nic="mlx5_1", peer_ranks=(0,)) and found.mechanism == Mechanism("slow_flow", "local")

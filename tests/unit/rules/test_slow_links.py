@@ -200,6 +200,22 @@ def test_where_work_requests_say_the_same_less_than_half_of_the_rate_counts(
     assert ((2, 3) in Slowness(channels=channels, pairs=stated).slow_links(least_share=0.0)) is is_slow
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "peers", "fast", "is_slow"),
+    [(3.0, 4, None, True), (1.5, 4, None, False), (None, 4, None, False), (3.0, 3, None, False), (3.0, 4, 1, False)],
+    ids=["halved", "a third", "no work requests", "few queue pairs", "one was fast"],
+)
+def test_a_short_record_shows_a_slow_link_where_no_flow_was_fast_and_work_requests_say_the_same(
+    slowdown: float | None, peers: int, fast: int | None, is_slow: bool
+) -> None:
+    with flows_of(6) as connection:
+        slow = (10.0, 0.1, 3.0, 50.0, 0.2)
+        ring(connection, 6, 3, lambda s, r, step: slow if s == 2 and step != fast else (10.0, 0.1, 1.0, 50.0, 0.2))
+        channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
+    stated = () if slowdown is None else (PairRate(2, 3, "n/1", "n", 1, 99, 1e9, slowdown * 1e9, peers, 0.0, 0.0, "2.frx"),)
+    assert ((2, 3) in Slowness(channels=channels, pairs=stated).slow_links()) is is_slow
+
+
 def test_gaps_between_polls_are_those_of_few_ranks(connection: DuckDBPyConnection) -> None:
     connection.execute("CREATE TABLE wr_samples (source_id BIGINT, locator BIGINT, rank INTEGER, poll_gap_ns BIGINT)")
     connection.execute(

@@ -20,6 +20,7 @@ from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_peaks import LinePeaks
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
@@ -122,6 +123,14 @@ def test_a_link_that_loses_time_again_and_again_does_too(share: float, slow: int
     channel = ChannelFlows("dp", "all_reduce", 0, 4, 0, 1 << 20, 10, slow, 1e6, 2e6, 1e7, share, 1e9, 1.2e9, None, 3, "0.frx")
     signs = slowness_signs(steps_of({}), Slowness(channels={(0, 4): (channel,)}), Findings(()), LinkRates(), *NOTHING_ELSE)
     assert [sign.startswith("chunks from rank 0 to rank 4 take longer") for sign in signs] == [True] * is_sign
+
+
+@pytest.mark.parametrize(("slow", "slowdown", "is_sign"), [(2, None, True), (1, None, False), (2, 1.1, False), (2, 2.0, True)])
+def test_a_link_that_was_never_fast_in_a_short_record_is_no_sound_one(slow: int, slowdown: float | None, is_sign: bool) -> None:
+    channel = ChannelFlows("dp", "all_gather", 0, 4, 0, 1 << 20, 2, slow, 1e6, 9e6, 1e7, 0.3, 1e9, 1.2e9, None, 3, "0.frx")
+    pairs = () if slowdown is None else (PairRate(0, 4, "n/1", "n", 1, 99, 1e9, slowdown * 1e9, 5, 0.0, 0.0, "0.frx"),)
+    known = Slowness(channels={(0, 4): (channel,)}, pairs=pairs)
+    assert bool(slowness_signs(steps_of({}), known, Findings(()), LinkRates(), *NOTHING_ELSE)) is is_sign
 
 
 @pytest.mark.parametrize(
