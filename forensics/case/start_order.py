@@ -48,6 +48,11 @@ WHERE k.is_main AND k.is_child IS DISTINCT FROM true AND coalesce(k.host, s.host
     WHERE o.is_main AND coalesce(o.host, q.host) IS NULL AND o.rank IS NULL GROUP BY o.pid HAVING count(DISTINCT source_id) > 1)
 ORDER BY ALL
 """
+# Those of which no stack could be taken, as they are stopped.
+_REFUSED = """
+SELECT DISTINCT pid, coalesce(p.host, s.host), p.source_id FROM processes p JOIN sources s USING (source_id)
+WHERE s.kind = 'python_stacks' AND pid IS NOT NULL AND pid NOT IN (SELECT pid FROM stacks WHERE pid IS NOT NULL) ORDER BY ALL
+"""
 _Process = tuple[int, str | None, bool | None, int, str]
 _Places = Mapping[tuple[int, str | None], int]
 
@@ -58,7 +63,12 @@ def number_by_start(connection: Connection) -> None:
         return
     _name_places(connection)
     places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
-    chosen = _peers(_with_script(connection, connection.execute(_PROCESSES).fetchall()), places)
+    peers = _peers(_with_script(connection, connection.execute(_PROCESSES).fetchall()))
+    refused = [
+        (pid, host, peers[0][2], source, peers[0][4])
+        for pid, host, source in (connection.execute(_REFUSED).fetchall() if peers else ())
+    ]
+    chosen = _in_order([*peers, *refused], places)
     if not stated_world_sizes(connection) <= {len(chosen)}:
         return  # others are missing, and nothing shows which
     rows: list[tuple[object, ...]] = [
@@ -102,12 +112,12 @@ def _with_script(connection: Connection, processes: Sequence[_Process]) -> list[
     ]
 
 
-def _peers(processes: Iterable[_Process], places: _Places) -> list[_Process]:
-    """The processes that run what most run, by host and id; none where hosts, or too few processes, leave the order open."""
+def _peers(processes: Iterable[_Process]) -> list[_Process]:
+    """The processes that run what most run; none where too few do."""
     found = list({process[:2]: process for process in processes}.values())
     # Processes of `multiprocessing` may be ranks or children of one: they are the ranks where no two others are.
     of_their_own = _alike([process for process in found if process[2] is False])
-    return _in_order(of_their_own or _alike([process for process in found if process[2] is None]), places)
+    return of_their_own or _alike([process for process in found if process[2] is None])
 
 
 def _alike(processes: Iterable[_Process]) -> list[_Process]:

@@ -14,6 +14,7 @@ from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.prompts import is_command
+from forensics.ingest._shared.refused_dumps import RefusedDumps, has_refused
 from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest._shared.stack_headings import Heading, heading_of, host_before, is_rule
 from forensics.ingest._shared.stack_rows import stack_batches
@@ -44,6 +45,8 @@ def sniff(head: bytes, path: str) -> int:
     """
     if b" Grid Status " in head or b"CUDA kernel " in head:
         return 75 if is_kernels(head.decode("utf-8", "replace")) else 0
+    if b"Error: Failed to " in head and has_refused(head.decode("utf-8", "replace")):
+        return 70
     # One of these stands in every header, and in what gdb prints of one thread.
     if b"hread " not in head and b"#0 " not in head and OF_PYTHON.encode() not in head:
         return 0
@@ -111,15 +114,15 @@ def _is_of_a_stack(text: str) -> bool:
 def rows(artefact: Artefact) -> Iterator[Item]:
     """One row a thread of every dump in the file, each dump a sample."""
     threads: list[Thread] = []
-    lines, kernels = Lines(artefact), DeviceKernels()
-    for thread in _threads(lines, kernels):
+    lines, kernels, refused = Lines(artefact), DeviceKernels(), RefusedDumps()
+    for thread in _threads(lines, kernels, refused):
         threads.append(thread)
         if len(threads) == MAX_THREADS:
             yield Problem(f"more than {MAX_THREADS} threads; the rest was left out", f"line={thread.line}")
             break
     if lines.problem is not None:
         yield lines.problem
-    found = list(kernels.batches(artefact))
+    found = [*kernels.batches(artefact), *refused.batches(artefact)]
     if not threads and not found:
         yield Problem("no thread could be read", "line=1", fatal=True)
         return
@@ -128,12 +131,13 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield from stack_batches(artefact, _with_tasks(threads))
 
 
-def _threads(lines: Iterable[tuple[int, str]], kernels: DeviceKernels) -> Iterator[Thread]:
+def _threads(lines: Iterable[tuple[int, str]], kernels: DeviceKernels, refused: RefusedDumps) -> Iterator[Thread]:
     """Threads of all writers, whose lines may be mixed."""
     readings: dict[Writer, Reading] = {}
     for number, line in lines:
         writer, text = _written(line)
         kernels.feed(number, text)
+        refused.feed(text)
         if writer not in readings:
             writer = writer if len(readings) < MAX_THREADS else _NOBODY
             readings.setdefault(writer, Reading(_owner(writer)))

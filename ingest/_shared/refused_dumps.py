@@ -1,0 +1,82 @@
+"""Processes that py-spy could not read, by what it prints in place of their stacks.
+
+Upstream: `py_spy::python_spy::get_stack_traces`, py-spy 0.4, and remoteprocess 0.5 (`PTRACE_SEIZE`, `PTRACE_INTERRUPT`,
+`waitpid`). A process that a signal has stopped reports that signal (ptrace(2), group-stop) in place of SIGTRAP. One that a
+debugger traces, and one that may not be traced, is refused with EPERM, which says nothing of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.stack_headings import heading_of
+from forensics.ingest._shared.stack_text import PROCESS
+from forensics.ingest.interface import Batch
+
+MAX_REFUSED = 100_000
+_STOPPED = re.compile(
+    r"\s*(?:\d{1,3}: )?unexpected waitpid result (?:PtraceEvent|Stopped)\(Pid\((\d{1,9})\), SIG(?:STOP|TSTP|TTIN|TTOU)\b.{0,80}"
+)
+# Asked for by its number, which nothing in the text repeats.
+_GONE = re.compile(r"Error: Failed to get process executable name\. Check that the process is running\.\s*")
+_COMMAND = re.compile(r".{0,80}\bpy-spy dump\b.{0,80}?(?:--pid|-p)[ =](\d{1,9})\b.{0,80}")
+_ERROR = "Error: Failed to "
+
+
+def has_refused(text: str) -> bool:
+    """Whether py-spy says of a process in the text that it is stopped, or gone."""
+    return _ERROR in text and any(_STOPPED.fullmatch(line) or _GONE.fullmatch(line) for line in text.splitlines())
+
+
+class RefusedDumps:
+    """Collects such processes of a text, and the ranks whose process was gone when py-spy was asked for it."""
+
+    def __init__(self) -> None:
+        self._stopped: dict[str, list[Any]] = defaultdict(list)
+        self._gone: dict[tuple[int | None, int | None], None] = {}
+        self._rank: int | None = None
+        self._pid: int | None = None
+
+    def feed(self, line: str) -> None:
+        """Take a line of the text."""
+        if stopped := _STOPPED.fullmatch(line) if "waitpid" in line else None:
+            self._add_stopped(int(stopped[1]))
+        elif line[:1].isspace():
+            return  # a frame
+        elif _GONE.fullmatch(line):
+            self._add_gone()
+        else:
+            self._read_owner(line)
+
+    def _read_owner(self, line: str) -> None:
+        if process := PROCESS.match(line) or _COMMAND.fullmatch(line):
+            self._pid = int(process[1])
+        if (heading := heading_of(line)) and heading.rank is not None:
+            self._rank = heading.rank
+
+    def _add_stopped(self, pid: int) -> None:
+        if len(self._stopped["pid"]) < MAX_REFUSED:
+            for name, value in {"pid": pid, "thread": pid, "rank": self._rank}.items():
+                self._stopped[name].append(value)
+
+    def _add_gone(self) -> None:
+        if len(self._gone) < MAX_REFUSED:
+            self._gone[self._rank, self._pid] = None
+        self._pid = None
+
+    def batches(self, artefact: Artefact) -> Iterator[Batch]:
+        """Rows of `processes` and `ranks`; a rank of the text goes before that of the file."""
+        if count := len(self._stopped["pid"]):
+            ranks = [artefact.rank if rank is None else rank for rank in self._stopped["rank"]]
+            fixed = {"state": "T", "is_child": False, "sample": artefact.sample or 0, "time_ns": artefact.captured_ns}
+            yield Batch("processes", self._stopped | {"rank": ranks} | {name: [each] * count for name, each in fixed.items()})
+        gone = {artefact.rank if rank is None else rank: pid for rank, pid in self._gone}
+        if known := [(rank, pid) for rank, pid in gone.items() if rank is not None]:
+            yield Batch(
+                "ranks",
+                {"rank": [rank for rank, _ in known], "pid": [pid for _, pid in known], "state": ["absent"] * len(known)},
+            )
