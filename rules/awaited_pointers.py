@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.reductions.logs.log_evidence import TIMEOUTS
 
 # Tasks that did not come to a barrier, of which nothing says whether they are few.
 _NOT_JOINED = r"""
@@ -35,9 +36,23 @@ FROM logged_event WHERE kind = 'transfer_timeout' AND starts_with(subject, 'Deep
 _NOT_REACHED = """
 SELECT rank, regexp_extract(subject, '^(\\d+ others) wrote', 1), regexp_extract(subject, ' wrote: (.+)', 1), source
 FROM logged_event l WHERE kind = 'not_reached' AND NOT EXISTS (
-    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id AND e.kind NOT IN ('not_reached', 'several_nodes'))
+    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id AND e.kind NOT IN ('not_reached', 'roll_lacks', 'several_nodes'))
 AND (SELECT count(DISTINCT step) FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) < 2
 ORDER BY ALL
+"""
+# The few ranks in a row that lack what all others wrote once, in a log that says that the job stood still.
+_ROLLS = rf"""
+SELECT regexp_extract(subject, '^ranks=(\S+)', 1), regexp_extract(subject, ' others=(\d+)', 1),
+    regexp_extract(subject, ' wrote: (.+)', 1), source
+FROM logged_event l WHERE kind = 'roll_lacks' AND EXISTS (
+    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id
+        AND (e.kind IN {TIMEOUTS} OR (e.kind = 'job_cancelled' AND contains(upper(e.subject), 'TIME LIMIT'))))
+AND NOT EXISTS (SELECT 1 FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator)
+ORDER BY ALL
+"""
+# Hosts whose kernels say that a server of files gave them up.
+_EVICTED = """
+SELECT coalesce(host, ''), min(subject), min(source) FROM logged_event WHERE kind = 'client_evicted' GROUP BY host ORDER BY host
 """
 # Ranks whose processes the kernel found blocked, in the log of the job or in its own, where no steps follow.
 _BLOCKED = r"""
@@ -85,6 +100,8 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _of_hccl(connection)
     yield from _of_experts(connection)
     yield from _not_reached(connection)
+    yield from _lacks_in_roll(connection)
+    yield from _evicted_client(connection)
     yield from _blocked(connection)
     yield from _asleep(connection)
     yield from _for_storage(connection)
@@ -122,6 +139,22 @@ def _not_reached(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_REACHED, kinds=("not_reached",)):
         rank, others, form, source = row
         yield f'stack and log of rank {rank}: its last line is {source}, and the {others} wrote "{form}" since'
+
+
+def _lacks_in_roll(connection: DuckDBPyConnection) -> Iterator[str]:
+    """Those of one log; what was filtered may lack them too."""
+    if row := only_row(connection, "log_events", _ROLLS, kinds=("roll_lacks",)):
+        ranks, others, form, source = row
+        which = f"ranks {ranks}" if "-" in ranks else f"rank {ranks}"
+        yield f'logs, stacks and host of {which}: the {others} others wrote "{form}" ({source}), and they did not'
+
+
+def _evicted_client(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host; a server that gives up several has trouble of its own."""
+    if row := only_row(connection, "log_events", _EVICTED, kinds=("client_evicted",)):
+        host, server, source = row
+        where = host or "the host with this kernel log"
+        yield f"the files and ranks of {where}: {server}, a server of files, gave it up ({source}), and what it wrote is lost"
 
 
 def _blocked(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -92,6 +92,12 @@ HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
 """
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
+# Containers that Docker Compose saw killed before another one failed, of which nothing shows the rank.
+_CONTAINERS = r"""
+SELECT regexp_extract(subject, ' service=(\S+)', 1), regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND contains(subject, ' service=') AND NOT after_cancel
+GROUP BY ALL ORDER BY ALL
+"""
 _PODS = r"""
 SELECT regexp_extract(subject, '^pod=(\S+)', 1), regexp_extract(subject, ' state=(\S+)', 1),
     regexp_extract(subject, ' running=(\d+)', 1), min(source) FROM logged_event
@@ -117,6 +123,7 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _lost_by_mpi(connection)
     yield from _lost_by_coordinator(connection)
     yield from _by_local_number(connection)
+    yield from _container(connection)
     yield from _pod_that_does_not_run(connection)
     yield from _node_that_is_not_ready(connection)
     yield from _dead_node(connection)
@@ -183,6 +190,14 @@ def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:
         number, code, source = row
         what = f"its launcher saw it fail (exit code {code}; {source})"
         yield f"the end of the log of local rank {number}, and which node it is on: {what}"
+
+
+def _container(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One container; of several that were killed somebody may have killed all."""
+    if row := only_row(connection, "log_events", _CONTAINERS, kinds=("process_exit",)):
+        name, code, source = row
+        how = f"a signal ended it before any other failed (exit code {code}; {source})"
+        yield f"the log of container {name}, the kernel log and memory of its host, and which rank ran in it: {how}"
 
 
 def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:

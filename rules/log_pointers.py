@@ -85,6 +85,7 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'job_cancelled' AND s
 """
 _SIGNAL = re.compile(r"launcher got signal (?:SIG)?(?P<name>TERM|HUP|15|1)$")
 _WHY = re.compile(r"\bDUE TO (?P<why>TIME LIMIT|MEMORY LIMIT|PREEMPTION)$", re.IGNORECASE)
+_TIME_LIMIT = "TIME LIMIT"
 
 
 def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
@@ -200,7 +201,8 @@ def _raised_by_some(connection: DuckDBPyConnection) -> Iterator[str]:
     """The only error of its own that logs hold without a rank: that of one rank, or of all where it stands there again."""
     if error := only_error(connection):
         again = "" if error.count == 1 else ", which stands there again"
-        yield f"the error {shortened(error.text)} ({error.source}){again}: no line shows which ranks it is of"
+        where = "" if error.host is None else f" of {error.host}"
+        yield f"the error {shortened(error.text)} ({error.source}){again}: no line shows which ranks{where} it is of"
 
 
 def _last_error(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
@@ -229,8 +231,16 @@ def _stopped(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
             is_hangup = sent["name"] in ("HUP", "1")
             how = "SIGHUP, as when its terminal closes" if is_hangup else "SIGTERM, as of a scheduler, a preemption or a person"
             yield f"what stopped the job: its launcher got {how} ({source})"
-        elif cancelled := _WHY.search(subject):
+        elif (cancelled := _WHY.search(subject)) and cancelled["why"].upper() != _TIME_LIMIT:
             yield f"the scheduler: it cancelled the job for its {cancelled['why'].lower()} ({source})"
+
+
+def time_limit(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
+    """A job that ran into its time limit; one that stands still does too, so all else that is known goes before."""
+    if not heard.stalled and not heard.failures.own:
+        for subject, source in rows_of(connection, "log_events", _STOPPED, kinds=("job_cancelled",)):
+            if (cancelled := _WHY.search(subject)) and cancelled["why"].upper() == _TIME_LIMIT:
+                yield f"the scheduler: it cancelled the job for its time limit ({source})"
 
 
 def _gave_up_elsewhere(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -22,7 +22,7 @@ from forensics.rules.call_pointers import differing_calls, mismatch_near, refuse
 from forensics.rules.device_pointers import device_pointers, norm_differs
 from forensics.rules.end_pointers import end_pointers
 from forensics.rules.link_pointers import link_pointers, place
-from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, waiting_pointers
+from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, time_limit, waiting_pointers
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
@@ -95,6 +95,7 @@ def pointers(
         *mismatch_near(connection),
         *_idle(connection),
         *of_speed(connection),
+        *time_limit(connection, heard),
     )
     return tuple(islice(found, _MOST))
 

@@ -13,7 +13,8 @@ from forensics.rules.reductions.logs.failures import is_of_another
 
 # Each error of which no line shows whose it is.
 _RAISED = """
-SELECT text, min(source), count(*) FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY ALL
+SELECT text, min(source), count(*), CASE WHEN count(DISTINCT host) = 1 AND count(host) = count(*) THEN min(host) END
+FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY text
 """
 # Each error with a rank below which nothing goes on in its log: a program may have noted and passed it, or ended by it.
 _LAST = """
@@ -26,11 +27,12 @@ _LONGEST = 160
 
 @dataclass(frozen=True, slots=True)
 class UnplacedError:
-    """An error with the line that it stands in first, and how often it stands there."""
+    """An error with the line that it stands in first, how often it stands there, and the one host that wrote it, if known."""
 
     text: str
     source: str
     count: int
+    host: str | None
 
 
 def only_error(connection: DuckDBPyConnection) -> UnplacedError | None:

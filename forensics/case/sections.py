@@ -44,7 +44,7 @@ _OF_PROMPTS = (b"$ ", b"# ", b"@")
 _PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
 _FENCE = b"```"
 _LONGEST_FRONT = 128
-_LOG, _KERNEL = "training_log", "kernel_log"
+_LOG, _KERNEL, _STACKS = "training_log", "kernel_log", "python_stacks_text"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
@@ -127,7 +127,7 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         return
     whole, content = choose(content[:SNIFF_BYTES], artefact.path), plain
     own = whole.name if whole else None
-    if own not in (None, _LOG, *_PARTS):
+    if own not in (None, _LOG, _STACKS, *_PARTS):
         return
     lines = content.splitlines(keepends=True)
     wanted = _PARTS if own in (None, _LOG) else {_LOG, *_PARTS}

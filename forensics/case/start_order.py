@@ -17,6 +17,7 @@ from forensics.ingest._shared.stack_headings import place_in
 from forensics.vocabulary import GUESSED
 
 _FEWEST = 2
+_OF_PYTHON = ".py"
 _NUMBER = re.compile(r"\d+")
 # The outermost frame of a main thread is the script that was started: `torchrun` for a launcher, `train.py` for the ranks.
 _PROCESSES = """
@@ -63,7 +64,8 @@ def number_by_start(connection: Connection) -> None:
         return
     _name_places(connection)
     places = {(pid, host): number for pid, host, number in connection.execute(_PLACES).fetchall()}
-    peers = _peers(_with_script(connection, connection.execute(_PROCESSES).fetchall()))
+    processes = _with_script(connection, connection.execute(_PROCESSES).fetchall())
+    peers = _peers(_with_native(processes, places))
     refused = [
         (pid, host, peers[0][2], source, peers[0][4])
         for pid, host, source in (connection.execute(_REFUSED).fetchall() if peers else ())
@@ -109,6 +111,22 @@ def _with_script(connection: Connection, processes: Sequence[_Process]) -> list[
             run.setdefault((pid, host), scripts[file])
     return [
         (*process[:4], run.get(process[:2], process[4])) if _LEAVING.fullmatch(process[4]) else process for process in processes
+    ]
+
+
+def _with_native(processes: Sequence[_Process], places: _Places) -> list[_Process]:
+    """The processes, those without a Python frame as of the one script of all others that have a number within their host."""
+    numbers = [
+        (process[1], places[process[:2]])
+        for process in {each[:2]: each for each in processes}.values()
+        if process[:2] in places
+    ]
+    scripts = {process[4] for process in processes if process[:2] in places and _OF_PYTHON in process[4]}
+    if len(scripts) != 1 or len({*numbers}) < len(numbers):
+        return list(processes)
+    script = scripts.pop()
+    return [
+        (*process[:4], script) if process[:2] in places and _OF_PYTHON not in process[4] else process for process in processes
     ]
 
 

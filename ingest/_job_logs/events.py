@@ -16,7 +16,7 @@ from forensics.ingest._job_logs.patterns import (
 
 _PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f](?![\w-]|\.\w)|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 
-_OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked"})
+_OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked", "client_evicted"})
 _OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
 _KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")
 _OTHERS = (fatal_lines, finished_lines, megascale_lines, deepep_lines, monitor_lines, batch_limits)
@@ -288,7 +288,10 @@ def may_be_event(line: str) -> bool:
     return mentions(line, WORDS)
 
 
-def host_of_kernel(kind: str, line: str) -> str | None:
-    """The host of a line of its kernel, as a journal has it (`Aug 14 02:10:07 node-5 kernel: `), or pdsh in front of dmesg."""
+def host_of_kernel(kind: str, line: str, above: str | None) -> str | None:
+    """The host of a line of its kernel, as a journal has it (`Aug 14 02:10:07 node-5 kernel: `), or pdsh in front of dmesg.
+
+    `above` is that of the prompt above it: of what no process is looked up for.
+    """
     found = (_KERNEL.search(line) or _OF_NODE.match(line)) if kind in _OF_KERNEL else None
-    return found[1] if found else None
+    return found[1] if found else above if kind == "client_evicted" else None

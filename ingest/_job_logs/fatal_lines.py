@@ -44,6 +44,14 @@ PATTERNS = (
         "{what}",
         ("uncorrectable ", "CUDA_ERROR_ECC_UNC"),
     ),
+    # The runtime of Neuron (Trainium, Inferentia), of a device of its host.
+    pattern(
+        "device_error",
+        r"\[ND (?P<device>\d{1,3})\](?:\[NC \d{1,3}\])? .{0,60}?"
+        r"(?P<what>(?:[Uu]ncorrectable|unrecoverable) (?:\w{1,12} ){0,2}error)",
+        "an {what} of Neuron device {device}",
+        ("[ND ",),
+    ),
     # The driver of a TPU, of a chip of its host.
     pattern("device_error", r"!!!! FATAL ERROR !!!! for \[(?P<what>/dev/\w{1,16} [\w:.-]{1,128})\]", "a fatal error of {what}"),
     # The master of a session of TPUs, of a worker whose chips failed.
@@ -75,6 +83,8 @@ PATTERNS = (
     pattern("rank_lost", r"Communication error with rank (?P<peer>\d{1,7}): Connection (?:reset|closed|refused)", "{peer}"),
     # DLRover, of the nodes whose test before the training failed.
     pattern("node_suspected", r"Fault nodes are: \[(?P<nodes>\d{1,6}(?:, \d{1,6}){0,63})\]", "{nodes}"),
+    # The kernel of a client of Lustre: what its processes were writing is lost.
+    pattern("client_evicted", r"This client was evicted by (?P<server>[\w.-]{1,128});", "{server}"),
     pattern("cuda_failure", r"HIP error: (?P<what>[\w -]{4,200})", "{what}"),
     # Checks of C++ programs, whose failure aborts the process: absl's log in its own format, and TensorFlow's.
     pattern(
@@ -102,12 +112,14 @@ WORDS = (
     *(
         ".cu:",
         "HIP error: ",
+        "client was evicted by",
         "Fault nodes are: ",
         "Communication error with rank",
         "reached monitoredBarrier",
         "uncorrectable ECC",
         "uncorrectable NVLink",
         "ECC_UNCORRECTABLE",
+        "[ND ",
         "Failed to CUDA ",
         "] Check failed: ",
         "] Non-OK-status: ",

@@ -18,6 +18,7 @@ from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.positions import LogPosition
+from forensics.ingest._job_logs.rank_rolls import RankRolls
 from forensics.ingest._job_logs.reports import report
 
 PASTED_BYTES = 1 << 20
@@ -46,12 +47,14 @@ class Milestones:
     def __init__(self, size: int) -> None:
         self._is_read = size <= PASTED_BYTES
         self._lines: list[_Line] = []
+        self._rolls = RankRolls()
 
     def survey(self, number: int, block: bytes) -> None:
         """Take whole lines, the first of which has this number."""
         if self._is_read and _HINT.search(block):
-            text = block.decode("utf-8", "replace").split("\n")
-            self._lines += [found for at, line in enumerate(text, number) if (found := _spoken(at, line))]
+            for at, line in enumerate(block.decode("utf-8", "replace").split("\n"), number):
+                self._lines += [found] if (found := _spoken(at, line)) else []
+                self._rolls.feed(at, line)
 
     @property
     def positions(self) -> Iterator[LogPosition]:
@@ -75,6 +78,7 @@ class Milestones:
 
     def add_to(self, events: Events) -> None:
         """The one rank that did not write what all others wrote last, once each, below a line that all ranks wrote."""
+        self._rolls.add_to(events)
         said: dict[int, Counter[str]] = defaultdict(Counter)
         last: dict[int, _Line] = {}
         for line in self._lines:

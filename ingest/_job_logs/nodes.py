@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 
 from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._shared.prompts import command_host, is_command
 
 _SEVERAL = re.compile(
     r"(?:nnodes|num_machines|num_nodes|group_world_size|GROUP_WORLD_SIZE|SLURM_NNODES|WORLD_NODES)"
@@ -43,11 +44,16 @@ _LARGEST_NODE = 8
 _POD = re.compile(r"\[pod/(?P<pod>[^\]/\s]{1,240}-[1-9]\d{0,3})/")
 # Hosts of a job of SageMaker are counted from 1.
 _ALGO = re.compile(r"(?<![\w-])(?P<host>algo-(?:[2-9]|[1-9]\d{1,2}))(?=[-,\s\]>:])")
+KERNEL_LOGS = ("dmesg", "journalctl ")
+"""Commands that print what a kernel wrote."""
 _OF_WORKER_FILE = re.compile(r"(?:^|[/_.-])worker[-_]?[1-9]\d{0,3}(?=[._]|$)")
 
 
 class Nodes:
-    """Collects what tells of nodes: hosts, addresses of workers, settings of launchers, ranks beside local ranks."""
+    """Collects what tells of nodes: hosts, addresses of workers, settings of launchers, ranks beside local ranks.
+
+    `kernel_of` is the host whose kernel's lines stand below the last command, by its prompt.
+    """
 
     def __init__(self) -> None:
         self._hosts: set[str] = set()
@@ -55,6 +61,7 @@ class Nodes:
         self._in_front: dict[str, set[int]] = defaultdict(set)
         self.why: str | None = None
         self.locator = 0
+        self.kernel_of: str | None = None
 
     def survey(self, block: bytes) -> None:
         """Note hosts at the very front of lines, whatever the lines say."""
@@ -64,6 +71,8 @@ class Nodes:
 
     def feed(self, number: int, line: str, rank: int | None) -> None:
         """Take one line, until several nodes are known; `rank` is the rank of the job that wrote it."""
+        if mentions(line, KERNEL_LOGS) or (self.kernel_of is not None and is_command(line)):
+            self.kernel_of = command_host(line) if mentions(line, KERNEL_LOGS) else None
         beyond = f"rank {rank} is beyond a node of {_LARGEST_NODE}" if rank is not None and rank >= _LARGEST_NODE else None
         if self.why is None and (reason := beyond or self._reason(line)):
             self.why, self.locator = reason, number

@@ -131,7 +131,8 @@ class Pods:
         if code > 128 and not self._is_stopping:
             # A fault of memory is the container's own; who killed it is not stated.
             how = code if code == 128 + signal.SIGKILL else 128 - code
-            yield Ended(rank_number(service["rank"] or ""), f"exitcode={how}{DESCRIBED}", f"service {service['service']}")
+            name = service["service"]
+            yield Ended(rank_number(service["rank"] or ""), f"exitcode={how} service={name}{DESCRIBED}", f"service {name}")
         self._is_stopping = self._is_stopping or 0 < code <= 128
 
     def _described(self, pod: str, line: str) -> Iterator[Ended]:

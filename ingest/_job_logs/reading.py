@@ -199,7 +199,7 @@ class _Reader:
             self._event(number, "fatal_error" if is_end else "exception", raised.exception, line, each)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
-        host = origin.host or events.host_of_kernel(kind, line) or self.artefact.host
+        host = origin.host or events.host_of_kernel(kind, line, self.nodes.kernel_of) or self.artefact.host
         self.events.add(number, kind, subject, line, host, origin)
 
     def _own_rank(self) -> int | None:

@@ -69,6 +69,7 @@ _WORDS = (
         *nccl_tests.WORDS,
         *norm_tables.WORDS,
         *lost_daemons.WORDS,
+        *nodes.KERNEL_LOGS,
         *own_ranks.WORDS,
         *pods.WORDS,
         *identities.WORDS,

@@ -69,6 +69,10 @@ _BARE = re.compile(r"[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}\s*")
 _OF_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,251}\d[\w.-]{0,60}): ?")
 _TAG = re.compile(r"</?[a-zA-Z][a-z0-9]{0,9}>")
 _TOOLS = ("py-spy ", "pystack ", "gdb ", "eu-stack ", "pstack ")
+# Debuggers do not print the number of the process that a command gave them, py-spy does.
+_DEBUGGED = re.compile(
+    r"\b(?:gdb|eu-stack)(?: -{1,2}[\w-]{1,20}(?: (?!-)\S{1,80})?)*? (?:-p|--pid)[ =]?(\d{1,9})(?!\S)|\bpstack (\d{1,9})(?!\S)"
+)
 
 
 class Heading(NamedTuple):
@@ -125,8 +129,10 @@ def _of_command(line: str) -> Heading | None:
     if not any(tool in line for tool in _TOOLS):
         return None
     host = command_host(line)
-    noted = _NOTED.fullmatch(line) if host or is_command(line) else None
-    return Heading(int(noted[1]) if noted else None, host) if host or noted else None
+    is_typed = host is not None or is_command(line)
+    noted, debugged = (_NOTED.fullmatch(line), _DEBUGGED.search(line)) if is_typed else (None, None)
+    pid = int(debugged[1] or debugged[2]) if debugged else None
+    return Heading(int(noted[1]) if noted else None, host, pid) if host or noted or pid else None
 
 
 def _of_place(line: str) -> Heading | None:

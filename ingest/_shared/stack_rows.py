@@ -15,6 +15,7 @@ from forensics.ingest._shared.processes import is_child_by_stack
 from forensics.ingest._shared.stack_text import ALONE, FIRST_THREAD, Thread
 from forensics.ingest.interface import Batch
 
+_OF_GDB = FIRST_THREAD.partition(" ")[0]
 _NATIVE_ENTRIES = frozenset({"main", "_start", "__libc_start_main", "Py_RunMain", "Py_BytesMain"})
 
 
@@ -66,7 +67,10 @@ def _of_processes(threads: list[Thread]) -> list[Thread]:
     found: list[Thread] = []
     first = 0
     for place, thread in enumerate(threads):
-        if thread.handle == FIRST_THREAD:
+        if not thread.handle.startswith(_OF_GDB) or thread.handle == ALONE:
+            # What other tools printed above is of other processes.
+            found, first = found + threads[first : place + 1], place + 1
+        elif thread.handle == FIRST_THREAD:
             found += [replace(each, pid=thread.number) for each in threads[first : place + 1]]
             first = place + 1
     return found + threads[first:]

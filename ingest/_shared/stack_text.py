@@ -123,7 +123,7 @@ class Reading:
         self.thread: Thread | None = None
         self._pid: int | None = None
         self._owner = owner
-        self._is_ruled = False
+        self._is_ruled = self._is_headed = False
         self._written = _Written()
         self._places: dict[int, Place | None] = {}
         self._ranks: dict[int, int] = {}
@@ -136,7 +136,7 @@ class Reading:
             self._process(int(match[1]), line[match.end() :])
         elif heading := heading_of(line) or (below_rule(line) if self._is_ruled else None):
             self._head(heading, line)
-        elif started := header(line, number, self._pid) or _alone(line, number, self._pid, self.thread):
+        elif started := header(line, number, self._pid) or self._alone(line, number):
             return self._begin(started, line)
         elif self.thread is not None and self.thread.peer is None and (said := _PEER.fullmatch(line)):
             frames = self.thread.frames
@@ -157,17 +157,16 @@ class Reading:
             self._local_ranks[pid] = int(local[1])
 
     def _head(self, heading: Heading, line: str) -> None:
-        if heading.pid is not None:
-            self._pid = heading.pid
-        else:
+        if heading.pid is None or heading.rank is not None or heading.host is not None:
             # The host that was named above holds for the ranks below it.
             host = self._owner.host if heading.host is None else heading.host
-            self._pid, self._owner = None, Heading(heading.rank, host)
-        self._is_ruled = False
+            self._owner = Heading(heading.rank, host)
+        self._pid = heading.pid
+        self._is_ruled, self._is_headed = False, True
         self._written.read(line)
 
     def _begin(self, started: Thread, line: str) -> Thread | None:
-        before, self.thread = self.thread, started
+        before, self.thread, self._is_headed = self.thread, started, False
         started.rank, started.host = self._owner.rank, self._owner.host
         if self._pid is not None:
             started.place = self._places.get(self._pid)
@@ -178,6 +177,12 @@ class Reading:
         if started.handle == ALONE and (first := frame(line)):
             _add(started, first, 0)
         return before and _whole(before)
+
+    def _alone(self, line: str, number: int) -> Thread | None:
+        """The thread whose frames begin here without a header, where no thread below the last heading has one."""
+        before = None if self._is_headed else self.thread
+        begins = (before is None or before.handle == ALONE) and begins_alone(line)
+        return Thread(number, None, None, None, self._pid, ALONE) if begins else None
 
     def end(self) -> Thread | None:
         """The last thread."""
@@ -203,12 +208,6 @@ def threads_in(lines: Iterable[tuple[int, str]]) -> Iterator[Thread]:
 def begins_alone(line: str) -> bool:
     """Whether what gdb prints of the one thread that it is at begins here: native frames, or those of Python."""
     return _INNERMOST.match(line) is not None or line.strip() == OF_PYTHON
-
-
-def _alone(line: str, number: int, pid: int | None, before: Thread | None) -> Thread | None:
-    """The thread whose frames begin here without a header, where no thread of the text has one."""
-    begins = (before is None or before.handle == ALONE) and begins_alone(line)
-    return Thread(number, None, None, None, pid, ALONE) if begins else None
 
 
 def _add(thread: Thread, frame: Frame, indent: int) -> None:

@@ -1,4 +1,4 @@
-"""What a scheduler says of a job: daemons and tables of Slurm, `kubectl get events` and `describe`.
+"""What a scheduler says of a job: daemons and tables of Slurm, `kubectl get events` and `describe`, events of HTCondor.
 
 docs/formats/scheduler-log.md. Upstream: src/slurmctld/job_mgr.c and src/slurmd/slurmstepd/req.c of SchedMD/slurm; the tables of
 kubectl. Times of Slurm have no zone, those of kubectl are ages: both are unknown.
@@ -21,7 +21,15 @@ from forensics.ingest._shared.content import Lines, read_json
 from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
-from forensics.ingest.scheduler_log import accounts, down_nodes, event_records, kube_nodes, lost_by_job, pod_table
+from forensics.ingest.scheduler_log import (
+    accounts,
+    condor_events,
+    down_nodes,
+    event_records,
+    kube_nodes,
+    lost_by_job,
+    pod_table,
+)
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -140,6 +148,8 @@ def sniff(head: bytes, path: str) -> int:
     slurm = [line for line in lines if _SLURM.match(line)]
     if lines and 2 * len(slurm) > len(lines) and any(_SLURM_WORD.search(line) for line in slurm):
         return 50
+    if lines and condor_events.EVENT.match(lines[0]):
+        return 50
     described = (
         bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
     )
@@ -184,9 +194,11 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
     of_jobs, ready, jobs = lost_by_job.LostByJob(), kube_nodes.ReadyNodes(), down_nodes.JobNodes()
+    condor = condor_events.CondorEvents()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
+        condor.feed(number, line)
         jobs.feed(line)
         for said in (*table.feed(line), *machines.feed(line)):
             _add(columns, number, line, *said)
@@ -208,7 +220,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
-    for end in (*account.ends(), *of_jobs.lost(), *ready.lost()):
+    for end in (*account.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost()):
         _add(columns, *end)
     if columns["kind"]:
         yield Batch("log_events", columns)

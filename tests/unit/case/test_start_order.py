@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,31 @@ def test_nothing_is_counted_beside_what_is_known(tmp_path: Path, text: str) -> N
     ranks_of(tmp_path / "stacks", {91: TRAINS, 92: TRAINS})
     query = "SELECT count(*) FROM stacks WHERE rank IS NOT NULL"
     assert open_case([tmp_path]).execute(query).fetchall() == [(0,)]
+
+
+NATIVE = "#0  0x00007f1 in read (fd=9) at read.c:26\n#1  0x000058 in Py_RunMain () at main.c:680\n#2  0x000058 in _start ()\n"
+TABLE = "$ ps -o pid,stat,wchan:24,args -C python\n  PID STAT WCHAN                    COMMAND\n"
+ROW = "{0} Rl+  -                        python -u train.py --local-rank {1}\n"
+
+
+def native(path: Path, local_ranks: Sequence[int]) -> list[tuple[int, int | None]]:
+    """Rank by pid of processes whose last one only gdb was attached to, and a table of all of them in the same text."""
+    pids = range(40, 40 + len(local_ranks))
+    text = "".join(
+        f"$ py-spy dump -p {pid}\nProcess {pid}: python -u train.py --local-rank {n}\n"
+        f'Thread {pid} (idle): "MainThread"\n{TRAINS}\n'
+        for pid, n in list(zip(pids, local_ranks, strict=True))[:-1]
+    )
+    table = TABLE + "".join(ROW.format(pid, n) for pid, n in zip(pids, local_ranks, strict=True))
+    path.write_text(f"{text}$ gdb -p {pids[-1]} -batch -ex bt\n{NATIVE}\n{table}")
+    case = open_case([path])
+    return case.execute("SELECT pid, any_value(rank) FROM stacks GROUP BY pid ORDER BY pid").fetchall()
+
+
+@pytest.mark.parametrize(
+    ("local_ranks", "last"), [((0, 1, 2), 2), ((1, 2, 0), 0), ((0, 1, 1), None)], ids=["last", "first", "of another job"]
+)
+def test_a_process_without_python_frames_is_counted_by_its_number(
+    tmp_path: Path, local_ranks: Sequence[int], last: int | None
+) -> None:
+    assert native(tmp_path / "ticket.txt", local_ranks)[-1] == (42, last)

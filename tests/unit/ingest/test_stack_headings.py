@@ -177,3 +177,21 @@ def test_dumps_of_a_timer_in_a_page_of_markdown(language: str) -> None:
     assert [row["rank"] for row in read(page.encode(), "issue.md").rows("stacks")] == [0, 1]
     among = page.replace("Timeout (", "loss 2.1, lr 3e-4\nTimeout (")
     assert read(among.encode(), "issue.md").ingester == "training_log"
+
+
+NATIVE = "#0  0x00007f1 in read (fd=9) at read.c:26\n#1  0x000058 in Py_RunMain () at main.c:680\n#2  0x000058 in _start ()\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["$ sudo gdb -p 77 -batch -ex bt", "$ gdb --batch --pid=77 -ex bt", "ssh dgx-017 sudo gdb -p 77 -ex bt", "$ pstack 77"],
+)
+def test_the_process_that_a_debugger_was_given(command: str) -> None:
+    """Below stacks with headers too: what gdb prints of one thread has none."""
+    found = read(f"$ py-spy dump --pid 71\n{stack(71)}{command}\n{NATIVE}".encode(), "stacks.txt")
+    assert [pid for (pid,) in mains(found, "pid")] == [71, 77]
+
+
+def test_frames_that_gdb_numbers_below_a_header_are_of_that_thread() -> None:
+    text = f"$ gdb -p 77 -batch -ex 'thread apply all bt'\nThread 1 (Thread 0x7f1 (LWP 77) \"python\"):\n{NATIVE}"
+    assert mains(read((stack(71) + text).encode(), "stacks.txt"), "thread") == [(71,), (77,)]

@@ -19,6 +19,7 @@ NODE = "[2026-01-03 15:45:13,982] [ERROR] [launch.py:321:x] ['python', 'a.py', '
 MSRUN = "[ERROR] ME(130:28,MainProcess):2026-01-03-14:22:26.839.923 [m/_api.py:268] Worker process {} exit with exception.\n"
 PADDLE = "Container rank {} status failed cmd ['python', '-u', 't.py'] code -6 log log/default.2.log\n"
 NIC = "cn-{0}:91:{1} [0] transport/net_ib.cc:93 NCCL WARN NET/IB : {2}Got async event : {3}\n"
+COMPOSE = "fit-0  | epoch 1 loss 2.0\nfit-{0} exited with code {1}\n"
 PODS = "NAME                 READY   STATUS    RESTARTS   AGE\n"
 
 
@@ -51,6 +52,7 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
         (HOROVOD.format("gx-2", 0, 1), "the log of process 0 of Horovod on gx-2"),
         (TPU.format("job-15"), "the log and chips of worker job-15.svc"),
         (NEAR.format(3) * 2, "the calls of number 3 of the communicator"),
+        (COMPOSE.format(2, 137) + COMPOSE.format(0, 1), "the log of container fit-2, the kernel log"),
         (PADDLE.format(2), "the end of the log of local rank 2"),
         (NIC.format(1, 91, "", "local catastrophic error"), "of cn-1: its own NIC reported a local catastrophic error"),
         (
@@ -90,6 +92,8 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
         NEAR.format(3) + NEAR.format(7),
         TPU.format("job-15") + TPU.format("job-14"),
         PADDLE.format(2) + PADDLE.format(3),
+        COMPOSE.format(2, 137) + COMPOSE.format(0, 137),
+        "Gracefully stopping... (press Ctrl+C again to force)\n" + COMPOSE.format(2, 137),
         NIC.format(1, 91, "", "local catastrophic error") + NIC.format(2, 91, "", "local catastrophic error"),
         NIC.format(1, 91, "mlx5_0:1 ", "client reregistration event"),
         PODS + JOB + pod("fit-worker-0", "Completed"),

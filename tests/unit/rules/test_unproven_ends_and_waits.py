@@ -11,6 +11,9 @@ from tests.recordings.verdicts import named, pasted
 
 RAISED = "RuntimeError: CUDA error: {0}\n"
 ECC = RAISED.format("uncorrectable ECC error encountered")
+NEURON = "2026-Feb-02 10:00:01.118351 401:511 ERROR  TDRV:exec   [ND {0}][NC 1] {1}\n"
+_AT = "2026-02-10T04:12:47.233000+00:00 fit-xl/algo-{0}-1770690000 "
+STREAM = f'{_AT}Traceback (most recent call last):\n{_AT}  File "/opt/fit.py", line 8, in <module>\n{_AT}{{1}}\n'
 ENDED = (
     "[{at}]:\n  time      : 2026-02-03_04:05:06\n  host      : gn-3\n  rank      : {rank} (local_rank: {rank})\n"
     "  exitcode  : {code} (pid: 51{rank})\n  error_file: <N/A>\n  traceback : Signal {signal} received by PID 51{rank}\n"
@@ -85,6 +88,10 @@ CHECKED = "[2026-01-02 03:04:05,001] [INFO] [training.py:771:run] Fault nodes ar
     ("text", "said"),
     [
         (ECC, "which rank met an uncorrectable ECC error"),
+        (NEURON.format(3, "HBM uncorrectable memory error is detected"), "an uncorrectable memory error of Neuron device 3"),
+        (NEURON.format(3, "Missing infer_status notification: (end:1)"), None),
+        (STREAM.format(3, "ValueError: bad shard"), "which ranks of algo-3 it is of"),
+        (STREAM.format(3, "ValueError: bad shard") + STREAM.format(4, "ValueError: bad shard"), None),
         (RAISED.format("out of memory"), None),
         (refused(3), "holds the device of rank 3"),
         (refused(3) + refused(5), None),
