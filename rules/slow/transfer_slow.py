@@ -74,7 +74,7 @@ def _evaluate(
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
         (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
-        for blame in on_one_rail(blamed(weights, material, sound, users), sound, places_of_nics(roster, users))
+        for blame in on_one_rail(blamed(weights, material, sound, users), sound, places_of_nics(roster, users), slow)
     ]
     worst = max((_slowdown(known, found[0]) for _, found in blames), default=1.0)
     for blame, found in blames:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+import networkx as nx
+
 from forensics.rules.reductions.network.slow_ends import Blame, Link
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -32,20 +34,29 @@ def places_of_nics(roster: Roster, users: NicUsers) -> PlaceOf:
     return lambda rank: known.get(users.first(rank))
 
 
-def on_one_rail(blames: Sequence[Blame], sound: Collection[Link], place_of: PlaceOf) -> tuple[Blame, ...]:
-    """One blame for all where exactly one number of NIC has an end of each, on several hosts, and nothing clears any."""
+def on_one_rail(
+    blames: Sequence[Blame], sound: Collection[Link], place_of: PlaceOf, slow: Collection[Link] = ()
+) -> tuple[Blame, ...]:
+    """One blame for all where exactly one number of NIC has an end of each, on several hosts, and nothing clears any.
+
+    `slow` are all slow links, also those that cost too little to blame anybody.
+    """
     rails = {place[1] for blame in blames for rank in blame.ranks if (place := place_of(rank))}
-    found = [joined for rail in sorted(rails) if (joined := _joined(blames, rail, sound, place_of)) is not None]
+    found = [joined for rail in sorted(rails) if (joined := _joined(blames, rail, sound, place_of, slow)) is not None]
     return (found[0],) if len(found) == 1 else tuple(blames)
 
 
-def _joined(blames: Sequence[Blame], rail: int, sound: Collection[Link], place_of: PlaceOf) -> Blame | None:
+def _joined(
+    blames: Sequence[Blame], rail: int, sound: Collection[Link], place_of: PlaceOf, slow: Collection[Link]
+) -> Blame | None:
     ends = [_at(rail, blame.ranks, place_of) for blame in blames]
     # Of a link exactly one end is on the rail, or it tells none; who is known to be slow by itself is on it.
     parts = zip(ends, blames, strict=True)
     is_on = all(own >= {*blame.ranks} if blame.single else len(own) == 1 for own, blame in parts)
     links = tuple(sorted({link for blame in blames for link in blame.links}))
     along = _along(rail, links, sound, place_of)
+    if not along and slow and (along := _along(rail, slow, sound, place_of)):
+        links = tuple(sorted(slow))
     named = along or set[int]().union(*ends)
     hosts = {place[0] for rank in named if (place := place_of(rank))}
     if not (is_on or along) or len(blames) < 2 or len(hosts) < LEAST_HOSTS:
@@ -61,13 +72,14 @@ def _along(rail: int, links: Collection[Link], sound: Collection[Link], place_of
     """The NICs of a rail where all links lie along it and each of them sends and receives slowly; else none.
 
     Every second NIC of such a ring accounts for all of them, and so do the others. So NICs of other numbers have to be sound
-    on all of their hosts.
+    on all of their hosts. The two at the ends of a chain may show one direction only, where no two NICs account for all links.
     """
     found = {rank for link in links for rank in link}
     hosts = {place[0] for rank in found if (place := place_of(rank))}
     beside = {place[0] for link in sound for rank in link if (place := place_of(rank)) and place[1] != rail}
     both_ways = {sender for sender, _ in links} == {receiver for _, receiver in links} == found
-    return found if both_ways and _at(rail, found, place_of) == found and hosts <= beside else set()
+    several = len(nx.max_weight_matching(nx.Graph(list(links)), maxcardinality=True)) >= LEAST_HOSTS
+    return found if (both_ways or several) and _at(rail, found, place_of) == found and hosts <= beside else set()
 
 
 def _at(rail: int, ranks: Collection[int], place_of: PlaceOf) -> set[int]:

@@ -78,6 +78,30 @@ def test_links_along_one_rail_tell_it_where_all_other_numbers_are_sound(
     assert (named(slow, sound) == [((3, 11, 19, 27), True)]) is is_told
 
 
+CHAIN = ((11, 3), (19, 11), (27, 19), (27, 35), (35, 27), (43, 35))
+
+
+@pytest.mark.parametrize(
+    ("cheap", "sound", "is_told"),
+    [
+        (((27, 19), (43, 35)), (), True),
+        ((), (), False),
+        (((27, 19), (43, 36)), (), False),
+        (((27, 19), (43, 35)), ((3, 12),), False),
+    ],
+    ids=["three pairs", "two NICs account for all", "a link of other numbers", "a sound link of one"],
+)
+def test_a_chain_along_one_rail_tells_it_where_no_two_nics_account_for_it(
+    cheap: Sequence[Link], sound: Sequence[Link], is_told: bool
+) -> None:
+    """Messages of a pipeline of six hosts: of both ends of it one direction is seen, and two links cost little."""
+    slow = dict.fromkeys({*CHAIN[:2], *CHAIN[3:5], *cheap}, 0.1)
+    clean = [(rank + 1, (rank + 9) % 48) for rank in range(3, 48, 8)]
+    found = blamed(slow, [link for link in slow if link not in cheap], [*clean, *sound], NicUsers())
+    named = [(blame.ranks, blame.is_rail) for blame in on_one_rail(found, [*clean, *sound], place_of, slow)]
+    assert (named == [((3, 11, 19, 27, 35, 43), True)]) is is_told
+
+
 @pytest.mark.parametrize(
     ("sound", "ends"),
     [
