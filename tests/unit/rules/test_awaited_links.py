@@ -15,7 +15,8 @@ from tests.unit.rules.made_up_flows import flows_of, ring
 from tests.unit.rules.test_slow_links import channel_of, sound
 
 IN_STEP = Layout(
-    {"in step": AxisOf(Axis.TENSOR, "calls"), "data": AxisOf(Axis.DATA, "calls")}, {"in step": (3, 7), "data": (2, 6)}
+    {"in step": AxisOf(Axis.TENSOR, "calls"), "data": AxisOf(Axis.DATA, "calls"), "stages": AxisOf(Axis.PIPELINE, "calls")},
+    {"in step": (3, 7), "data": (2, 6), "stages": (7, 11)},
 )
 
 
@@ -28,7 +29,7 @@ def slowness() -> Slowness:
     return Slowness(channels={(each.sender, each.receiver): (each,) for each in found})
 
 
-@pytest.mark.parametrize(("rank", "waits"), [(3, True), (7, True), (2, True), (6, False), (1, False)])
+@pytest.mark.parametrize(("rank", "waits"), [(3, True), (7, True), (11, True), (2, True), (6, False), (1, False)])
 def test_who_waits_for_a_slow_link(slowness: Slowness, rank: int, waits: bool) -> None:
     lost = channel_of(slowness.channels[2, 3], 2).share
     assert lost > 0.2
