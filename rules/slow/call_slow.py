@@ -25,6 +25,7 @@ from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.network.call_paces import (
     LEAST_FACTOR,
+    LEAST_OTHERS,
     LEAST_SHARE,
     CallPace,
     CallPaces,
@@ -70,7 +71,7 @@ def _evaluate(
     stated = {rank for each in slow if each.is_known for rank in each.ranks}
     for each in slow:
         ranks = _ends(each, stated, paces, users, roster)
-        few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks))
+        few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks)) or _is_one_group(each)
         if not few or (not each.is_known and seen.intersection(each.ranks)):
             continue  # what the network itself shows of such a link shows more
         found = hardware.refined(_finding(each, ranks), (Cause.NETWORK_SLOW,), max(call.factor for call in each.calls))
@@ -80,6 +81,12 @@ def _evaluate(
         yield shown_by_cores(found, busy, roster)
         if victims := {rank for call in each.calls for rank in call.ranks} - set(found.ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _is_one_group(each: SlowMembers) -> bool:
+    """Whether all slow calls are collectives of one group, and several other groups are sound."""
+    is_collective = all(call.kind != "send" and call.others >= LEAST_OTHERS for call in each.calls)
+    return is_collective and len({call.communicator for call in each.calls}) == 1
 
 
 def _now_and_then(long: LongCalls, share: float) -> Finding:

@@ -164,7 +164,7 @@ def _least_of_equals(late: Lateness, hardware: Hardware, thresholds: Thresholds)
 def _material(late: Lateness, layout: Layout, thresholds: Thresholds, hardware: Hardware = _NOT_READ) -> bool:
     """Most calls wait for it, more often than by chance, and the time between calls follows."""
     regular = late.late >= thresholds["least_share_of_calls"] * late.calls and late.late >= thresholds["least_calls"]
-    likely = late.chance <= thresholds["most_chance"]
+    likely = late.chance <= thresholds["most_chance"] or late.jumped >= thresholds["least_jump"]
     is_equal = is_of_equals(late, layout)
     least = _least_of_equals(late, hardware, thresholds) if is_equal else thresholds["least_share_of_time"]
     return regular and likely and late.share >= least and not late.absorbed
@@ -288,6 +288,7 @@ RULE = Rule(
         Threshold("least_share_of_link", 0.5, "of its lateness: what a slow link to ranks in step with it accounts for"),
         Threshold("least_lost_when_short", 1000.0, "milliseconds that were lost since it became late, on a host short of CPU"),
         Threshold("most_chance", 0.01, "that one of equal members is last so often: of two, either is half the time"),
+        Threshold("least_jump", 10.0, "times as late as before, to every call since: of two that is no chance either"),
     ),
     concludes="A rank of a moving job that most calls of one kind wait for, with the time lost to it.",
     evaluate=_evaluate,

@@ -90,6 +90,12 @@ class Lateness:
         """How probable it is that one of equal members is last so often."""
         return chance_of_last(self.late, self.calls, len(self.members))
 
+    @property
+    def jumped(self) -> float:
+        """How many times as late it is since its onset to all calls, which no order of arrival makes; 0 where not to all."""
+        is_always = self.before_ns is not None and self.late == self.calls
+        return self.typical_ns / max(self.before_ns or 0, LEAST_GAP_NS) if is_always else 0.0
+
 
 def chance_of_last(late: int, calls: int, members: int) -> float:
     """How probable it is that one of equal members is last so often; of two, one always is in three calls of five."""

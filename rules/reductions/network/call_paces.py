@@ -25,7 +25,7 @@ from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
 
 # Calls before they have a pace, and communicators or links beside it that must tell what is usual.
-_LEAST_CALLS, _LEAST_OTHERS = 8, 3
+_LEAST_CALLS, LEAST_OTHERS = 8, 3
 # Of the calls alike: the usual ones keep this close together, and no more than a part of all are slower.
 _CLOSE, _MOST_SLOW = 1.25, 0.25
 LEAST_FACTOR, LEAST_SHARE = 1.8, 0.05
@@ -219,11 +219,12 @@ def _compared(paces: Sequence[CallPace]) -> Iterator[CallPace]:
     usual = median(each.took_ns for each in paces)
     close = [each for each in paces if usual / _CLOSE <= each.took_ns <= usual * _CLOSE]
     slower = [each for each in paces if each.took_ns > usual * _CLOSE]
-    if len(close) <= _LEAST_OTHERS or len(slower) > _MOST_SLOW * len(paces):
+    if len(slower) > _MOST_SLOW * len(paces):
         return
     for each in paces:
-        others = sum(set(other.ranks).isdisjoint(each.ranks) for other in close)
-        yield replace(each, usual_ns=usual, others=others)
+        if len(close) - (usual / _CLOSE <= each.took_ns <= usual * _CLOSE) >= LEAST_OTHERS:
+            others = sum(set(other.ranks).isdisjoint(each.ranks) for other in close)
+            yield replace(each, usual_ns=usual, others=others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.model import Cause, Finding, Granularity, Mechanism, Members, Role
 from forensics.rules.engine import run, supply_of
 from forensics.rules.interface import Thresholds
-from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, call_paces, slow_members
+from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, _compared, call_paces, slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.slow.call_slow import RULE
 from tests.recordings.scenarios import changed, recorded
@@ -176,3 +177,26 @@ def test_only_calls_that_were_compared_are_ruled_out(hosts: tuple[int, int], *, 
     assert RULE.clears is not None
     said = RULE.clears(CallPaces(compared), Roster({rank: RankFacts(rank) for rank in range(4)}, 4))
     assert said is not None and ("with other hosts" in said) is is_said
+
+
+def named(case: DuckDBPyConnection, *calls: CallPace) -> list[tuple[int, ...]]:
+    """Ranks of what is found by some paces alone."""
+    thresholds = {each.name: each.default for each in RULE.thresholds}
+    given: dict[object, object] = {CallPaces: CallPaces(calls), Thresholds: thresholds}
+    return [each.ranks for each in supply_of(case).call(RULE.evaluate, given) if each.role is Role.ROOT]
+
+
+def test_one_of_four_groups_is_said_however_large_its_part_of_the_job_is() -> None:
+    group = replace(pace(*range(8), kind="all_reduce"), others=3)
+    case = recorded("call-slow")
+    assert named(case, group) == [tuple(range(8))]
+    assert named(case, replace(group, others=2)) == []
+    assert named(case, group, replace(group, communicator="dp")) == [], "two groups may have more than these ranks in common"
+
+
+@pytest.mark.parametrize(("factors", "slow"), [((1, 1, 1, 4), 1), ((1, 1, 4), 0), ((1, 1, 4, 4), 0), ((1, 1, 1.6, 4), 0)])
+def test_three_others_that_are_alike_show_what_is_usual(factors: tuple[float, ...], slow: int) -> None:
+    groups = [replace(pace(*range(8 * n, 8 * n + 8), took_ms=2 * each), usual_ns=0.0) for n, each in enumerate(factors)]
+    compared = tuple(_compared(groups))
+    assert len(CallPaces(compared).slow(1.8, 0.05)) == slow
+    assert all(each.others >= 3 for each in compared), "of sound ones two others say too little"

@@ -274,6 +274,21 @@ def test_a_little_lateness_to_equals_counts_where_clocks_are_held_down(
 
 
 @pytest.mark.parametrize(
+    ("late", "before_ms", "counts"),
+    [(6, 0, True), (5, 0, False), (6, 400, False), (6, None, False)],
+    ids=["always since", "not to all", "it was late before", "always"],
+)
+def test_six_calls_of_two_ranks_are_enough_where_the_rank_is_far_later_than_before(
+    late: int, before_ms: int | None, counts: bool
+) -> None:
+    """By chance alone one of two comes last six times in 32."""
+    since, before = (None, None) if before_ms is None else (7, before_ms * MILLISECOND)
+    found = Lateness(6, "dp", "all_reduce", (6, 14), 6, late, 10**10, 0.6, 25 * 10**8, "rank6", since, before)
+    layout = Layout(axes={"dp": AxisOf(Axis.DATA)})
+    assert rank_late._material(found, layout, thresholds(rank_late.RULE, {})) is counts
+
+
+@pytest.mark.parametrize(
     ("factors", "share", "named"),
     [
         ({2: 2.4}, 0.26, (2,)),
