@@ -156,14 +156,13 @@ def _merge_order(finding: Finding) -> tuple[object, ...]:
 
 
 def _merge_peers(graph: WaitGraph, findings: Iterable[Finding]) -> list[Finding]:
-    """Single ranks that are at the same fault, for the same waits, become one suspect with several ranks."""
+    """Single ranks that are at the same fault, for the same waits and since the same step, become one suspect with several."""
     merged: dict[tuple[object, ...], Finding] = {}
     for finding in sorted(findings, key=_merge_order):
         waits = tuple((w.communicator, w.sequence) for rank in finding.ranks for w in graph.waiting_for(rank))
         alone = len(finding.ranks) == 1 and finding.belief is Belief.BEHIND_AND_BUSY
-        key = (
-            (finding.rule, finding.cause, finding.stage.name, waits) if alone else (finding.rule, finding.cause, finding.ranks)
-        )
+        shared = (finding.stage.name, finding.stage.step, waits) if alone else finding.ranks
+        key = (finding.rule, finding.cause, shared)
         held = merged.get(key)
         merged[key] = _joined(held, finding) if held else finding
     return list(merged.values())

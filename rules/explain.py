@@ -244,13 +244,14 @@ def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[li
     """Group hypotheses into faults, best explanation first; those behind the first of a fault are its alternatives.
 
     A further fault accounts for symptoms that the others leave over, and has evidence of its own that was read somewhere: of
-    ranks that are `unseen` there is none. What is no fault of its own is an alternative of the one that it shares most with.
+    ranks that are `unseen` there is none but what they are measured to cost. What is no fault of its own is an alternative of
+    the one that it shares most with.
     """
     found: list[list[Hypothesis]] = []
     covered: set[Atom] = set()
     for each in sorted(hypotheses, key=lambda item: item.order):
         home = next((fault for fault in found if not set(each.finding.ranks).isdisjoint(_ranks(fault))), None)
-        own = each.families and not set(each.finding.ranks) <= set(unseen)
+        own = each.families and (each.finding.impact or not set(each.finding.ranks) <= set(unseen))
         if home is None and found and not (own and each.explains - covered and not each.restates):
             home = max(found, key=lambda fault: len(each.explains & fault[0].explains))
         if home is None:

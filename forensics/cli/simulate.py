@@ -106,7 +106,7 @@ def _write_truth(made: Simulation, lost: Losses, path: Path | None) -> None:
 
 
 def _list() -> None:
-    from forensics.fixtures.simulator.course import COURSES
+    from forensics.fixtures.simulator.course import COURSES, TURNS
     from forensics.fixtures.simulator.faults import FAULTS, PLACES
     from forensics.fixtures.simulator.presets import PRESETS
     from forensics.fixtures.simulator.sources import SOURCES, known
@@ -120,9 +120,11 @@ def _list() -> None:
     for kind in FAULTS.values():
         level = f" [level: {kind.level}, default {kind.default:g}]" if kind.level else ""
         stages = f" [stage: {', '.join(kind.stages)}]" if kind.stages else ""
-        typer.echo(f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}{' [course]' if kind.courses else ''}")
+        typer.echo(
+            f"  {kind.name:<24} @{kind.place:<5} {kind.description}{level}{stages}{' [course]' if kind.known_courses else ''}"
+        )
     typer.echo("courses of faults that last; without one, the seed decides")
-    for name, about in COURSES.items():
+    for name, about in {**COURSES, **TURNS}.items():
         typer.echo(f"  {name:<24} {about}")
     typer.echo("places, counted from 0")
     for place, form in PLACES.items():

@@ -23,8 +23,8 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.arrivals.late_roots import in_step, roots, with_silent
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
-from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.long_stages import long_stage_of
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained

@@ -15,23 +15,23 @@ from forensics.model import (
     Finding,
     Granularity,
     Impact,
-    Since,
     StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
-from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
+from forensics.rules.reductions.frontier.culprits import EVERYWHERE
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
 from forensics.rules.reductions.frontier.first_steps import longer_than_first
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
 from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_limited, is_of_device
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import REST
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
 from forensics.rules.reductions.frontier.unseen_delays import LIKELY_STEPS, SEEN_MEETINGS, unseen_delay
-from forensics.rules.reductions.frontier.verdicts import WindowVerdict, judge, longest
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict, began, judge, longest
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
@@ -98,7 +98,7 @@ def _evaluate(
                 finding = named_by_power(finding, power)
             if not is_early_in_time(judged, stated):
                 finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
-            small = always_late(stated.share, stated.onset is not None, gates.share_from_start)
+            small = always_late(stated.share, stated.begins is not None, gates.share_from_start)
             yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, finding.ranks)))
             if finding.ranks:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(finding.ranks))
@@ -166,14 +166,14 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
     return Finding(
         ranks=culprit.ranks,
         cause=_cause(groups, judged, culprit, least, launched),
-        stage=StageRef(name=name, component=component, step=culprit.onset, substage=culprit.substage),
+        stage=StageRef(name=name, component=component, step=culprit.begins, substage=culprit.substage),
         belief=Belief.BEHIND_AND_BUSY if culprit.ranks else Belief.GROUP_SYMPTOM,
         confidence=_confidence(judged, culprit),
         evidence=(*_evidence(judged, culprit, launched), *_unaccounted(judged, least)),
         granularity=Granularity.JOB if not culprit.ranks else Granularity.RANK,
         anomaly=Anomaly.FAIL_SLOW,
         impact=Impact(round(culprit.lost_ns), round(culprit.share, 3), culprit.affected, "frontier_gain"),
-        since=_since(judged, culprit),
+        since=began(judged, culprit),
         next_steps=stage_advice(culprit),
     )
 
@@ -265,15 +265,6 @@ def _unaccounted(judged: WindowVerdict, least: float) -> Iterator[Evidence]:
     """What the stages named leave over of the time by which steps became longer."""
     if judged.attribution.accounted is not None:
         yield from unexplained(judged.attribution.accounted, "what the stages named lose", least)
-
-
-def _since(judged: WindowVerdict, culprit: Culprit) -> Since | None:
-    matrix = judged.matrix
-    if culprit.onset is None or not matrix.one_clock:
-        return None
-    row = int((matrix.steps < culprit.onset).sum())
-    time_ns = matrix.epoch_ns + int(matrix.begins[row].min())
-    return Since(time_ns, "realtime of the ranks' host", int(matrix.walls[row].max()), culprit.onset)
 
 
 def _clears(windows: FrontierWindows, thresholds: Thresholds) -> str | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forensics.rules.reductions.frontier.absorbed import is_absorbed
 from forensics.rules.reductions.frontier.accounting import Flags, Floats
 from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.losses import Culprit, against, beyond_peers, columns_of, lost_to, pattern_of
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
 from forensics.rules.reductions.frontier.onsets import LEAST_REFERENCE, onset_row
-from forensics.rules.reductions.frontier.recurring import beyond_chance, causes_of, recurring
+from forensics.rules.reductions.frontier.turns import before_change, with_turns
 
 EVERYWHERE = "unknown"
 """Stage of a loss that is in no stage more than in the others."""
@@ -23,33 +23,6 @@ _STAGES = 3  # that became longer alike, before no single one is where the cause
 _GREW = 0.5  # of a loss: who cost the group more than that before the change is not what changed
 _SAMPLED = 0.5  # of the device times that others have: who has fewer is left out of the comparison
 _ALIKE, _MOST_ALIKE = 0.5, 0.25  # of the longest excess, and of all ranks: more of them are no exception
-_LEAST_LOST_NS = 2e5  # of one step: less is what a turn of the scheduler may cost
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """A stage that cost the group time, and the ranks it did so on (empty: on all, or on changing ones).
-
-    `lost_ns` is the recoverable time over all steps (without these ranks' excess alone), `share` its part of their time,
-    `affected` of `steps` steps lost a material part. `baseline` is what it was compared with: peers, history (the steps before
-    `onset`), or usual (its own median). `pattern` is how the affected steps are spread; `device` marks device time of the stage
-    as the evidence, `tied` a loss that is only won together with those of other ranks.
-    """
-
-    stage: str
-    substage: str | None
-    ranks: tuple[int, ...]
-    lost_ns: float
-    share: float
-    affected: int
-    steps: int
-    typical_ns: float
-    baseline: str
-    pattern: str
-    changing: bool = False
-    onset: int | None = None
-    device: bool = False
-    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +55,19 @@ def attribute(matrix: StageMatrix, found: Cut | str, gates: Gates, since: int | 
     onset = onset_row(found, gates, since)
     first = onset if onset is not None else int(len(found.lengths) > _FEW)
     rows = slice(first, None)
-    culprits = [*_against(found, rows, gates, "peers", None)]
+    culprits = with_turns(found, rows, [*against(found, rows, gates, "peers", None)], gates)
     named = {culprit.stage for culprit in culprits}
     if onset is not None:
         reference = np.median(found.work[:onset], axis=0, keepdims=True)
         step = int(found.steps[onset])
         culprits = [replace(culprit, onset=step) if _grew(found, culprit, onset) else culprit for culprit in culprits]
-        longer = [c for c in _against(found, rows, gates, "history", reference, step) if c.stage not in named]
+        longer = [c for c in against(found, rows, gates, "history", reference, step) if c.stage not in named]
         longer = longer if onset >= LEAST_REFERENCE else []
         culprits += [_everywhere(found, onset, gates)] if longer and _is_everywhere(found, onset, gates) else longer
+        culprits += before_change(found, onset, culprits, gates)
     else:
         usual = np.median(found.work[rows], axis=0, keepdims=True)
-        culprits += [c for c in _against(found, rows, gates, "usual", usual) if c.stage not in named]
+        culprits += [c for c in against(found, rows, gates, "usual", usual) if c.stage not in named]
     culprits = culprits or _tied(found, rows, gates)
     culprits = _with_device(matrix.since(int(found.steps[first])), culprits, gates, float(np.median(found.lengths[rows])))
     return Attribution(
@@ -131,49 +105,17 @@ def _everywhere(found: Cut, onset: int, gates: Gates) -> Culprit:
     lost = np.maximum(rows - np.median(found.lengths[:onset]), 0.0)
     share, affected = float(lost.sum() / rows.sum()), int((lost > 0).sum())
     seen = (float(lost.sum()), share, affected, len(rows), float(np.median(lost)))
-    pattern = _pattern(lost > 0, gates)
+    pattern = pattern_of(lost > 0, gates)
     return Culprit(EVERYWHERE, None, (), *seen, "history", pattern, onset=int(found.steps[onset]))
-
-
-def _against(
-    found: Cut, rows: slice, gates: Gates, baseline: str, reference: Floats | None, onset: int | None = None
-) -> Iterator[Culprit]:
-    work, lengths = found.work[rows], found.lengths[rows]
-    floor = np.median(work, axis=2, keepdims=True) if reference is None else reference
-    excess = np.maximum(work - floor, 0.0)
-    usual = float(np.median(lengths))
-    for stage in dict.fromkeys(column.stage for column in found.columns):
-        columns = [index for index, column in enumerate(found.columns) if column.stage == stage]
-        lost, without = _lost(found, work, excess, columns)
-        affected = lost >= max(gates.excess_share * usual, _LEAST_LOST_NS)
-        share = float(lost[affected].sum()) / float(lengths.sum())
-        is_lasting = len(lost) >= _FEWEST and bool(affected.all()) and share >= gates.share_from_start
-        is_large = affected.sum() >= gates.repeats and share >= gates.stage_share
-        if affected.sum() < gates.least_steps and not (is_large or is_lasting):
-            continue
-        time_ns = float(lengths.sum())
-        named = None if baseline == "usual" else _named(found, work, excess, columns, affected, lost, time_ns, gates)
-        ranks, own, share_of_ranks = named or ((), lost, share)
-        pattern = _pattern(affected, gates)
-        if (not ranks and share < gates.stage_share) or is_absorbed(lost, lengths - without, usual, gates):
-            continue
-        if baseline == "usual" and not pattern.startswith("every"):
-            continue  # half of the steps are above the median, and a busy host slows some of them
-        if baseline == "peers" and not ranks and affected.sum() < gates.least_steps:
-            continue  # somebody is always last, and in few steps it may cost much
-        part = _substage(found, excess, columns, affected)
-        total = float(own[affected].sum())
-        seen = (total, share_of_ranks, int(affected.sum()), len(lost), float(np.median(own[affected])))
-        yield Culprit(stage, part, ranks, *seen, baseline, pattern, not ranks and baseline == "peers", onset)
 
 
 def _grew(found: Cut, culprit: Culprit, onset: int) -> bool:
     """Whether a loss to ranks that are later than their peers came with the change: others are late from the begin on."""
     work = found.work[:onset]
-    columns = [index for index, column in enumerate(found.columns) if column.stage == culprit.stage]
+    columns = columns_of(found, culprit.stage)
     own = np.isin(found.ranks, culprit.ranks) if culprit.ranks else np.ones(len(found.ranks), bool)
-    excess = np.where(own, np.maximum(work - np.median(work, axis=2, keepdims=True), 0.0), 0.0)
-    return float(np.median(_lost(found, work, excess, columns)[0])) < _GREW * culprit.typical_ns
+    excess = np.where(own, beyond_peers(work), 0.0)
+    return float(np.median(lost_to(found, work, excess, columns)[0])) < _GREW * culprit.typical_ns
 
 
 def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
@@ -186,66 +128,9 @@ def _tied(found: Cut, rows: slice, gates: Gates) -> list[Culprit]:
     for stage in dict.fromkeys(column.stage for column in found.columns):
         others = np.array([column.stage != stage for column in found.columns])
         alone = replace(found, work=found.work - excess * others[:, None])
-        own = (culprit for culprit in _against(alone, rows, gates, "peers", None) if culprit.stage == stage)
+        own = (culprit for culprit in against(alone, rows, gates, "peers", None) if culprit.stage == stage)
         culprits += [replace(culprit, tied=True) for culprit in own if culprit.ranks]
     return culprits if len({culprit.ranks for culprit in culprits}) > 1 else []
-
-
-def _lost(found: Cut, work: Floats, excess: Floats, columns: list[int]) -> tuple[Floats, Floats]:
-    """Time each row loses, and the arrivals without it: the last arrival in every segment, and the last one less the excess."""
-    lost, rest = np.zeros(len(work)), np.zeros(len(work))
-    for segment in found.segments:
-        mine = [index for index in columns if segment.start <= index < segment.stop]
-        total = work[:, segment].sum(axis=1)
-        without = (total - excess[:, mine].sum(axis=1)).max(axis=1)
-        lost += total.max(axis=1) - without
-        rest += without
-    return lost, rest
-
-
-def _named(
-    found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, lost: Floats, time_ns: float, gates: Gates
-) -> tuple[tuple[int, ...], Floats, float] | None:
-    """Ranks that cause most of the affected rows, what each row would win without them alone, and its part of the time.
-
-    Of many equal ones somebody is always last, and the next one is without him. Whose lag is small causes more rows than chance
-    lets any of them.
-    """
-    causes = causes_of(excess, columns, affected, lost, gates)
-    chosen = recurring(causes, affected, gates)
-    if not chosen.any():
-        return None
-    own, share = _won(found, work, excess * chosen, columns, affected, time_ns)
-    least = gates.share_from_start
-    if share < least:
-        chosen, least = beyond_chance(causes, affected, chosen), gates.rank_share
-        own, share = _won(found, work, excess * chosen, columns, affected, time_ns)
-    ranks = tuple(rank for rank, is_one in zip(found.ranks, chosen.tolist(), strict=True) if is_one)
-    return (ranks, own, share) if ranks and share >= least else None
-
-
-def _won(found: Cut, work: Floats, excess: Floats, columns: list[int], affected: Flags, time_ns: float) -> tuple[Floats, float]:
-    """What each row would win without an excess, and the part of the time that the affected ones do."""
-    own = _lost(found, work, excess, columns)[0]
-    return own, float(own[affected].sum()) / time_ns
-
-
-def _pattern(affected: Flags, gates: Gates) -> str:
-    """throughout, every n-th step, or now and then."""
-    rows = np.nonzero(affected)[0]
-    if len(rows) >= gates.throughout * len(affected):
-        return "throughout"
-    gaps = np.diff(rows)
-    if len(gaps) >= 2 and (gaps == gaps[0]).mean() >= gates.periodic and gaps[0] > 1:
-        return f"every {int(gaps[0])} steps"
-    return "now and then"
-
-
-def _substage(found: Cut, excess: Floats, columns: list[int], affected: Flags) -> str | None:
-    """The part of a refined stage with most of the excess."""
-    by_column = {index: float(excess[affected][:, index].max(axis=1).sum()) for index in columns}
-    first = max(by_column, key=by_column.__getitem__)
-    return found.columns[first].substage or None
 
 
 def _with_device(matrix: StageMatrix, culprits: list[Culprit], gates: Gates, usual: float) -> list[Culprit]:

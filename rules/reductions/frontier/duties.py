@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Set
 
 import numpy as np
 
-from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, StageMatrix
 
 _PAUSES = frozenset({"checkpoint", "eval"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forensics.rules.reductions.frontier.culprits import Culprit
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.onsets import LEAST_BEFORE, sharp_rise
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict

@@ -8,8 +8,8 @@ import numpy as np
 
 from forensics.model import StageName
 from forensics.rules.reductions.frontier.accounting import Floats
-from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowVerdict, judge
 

@@ -17,7 +17,7 @@ LEAST_BEFORE = 3
 _LEAST_SIDE = 5  # rows on either side of a change, the first one of the run included
 _LEAST_BEHIND = 10  # rows behind a change that few rows precede
 _RISE = 1 / 0.9  # "below 90% of the average performance" (VenusTrace 5.3), where no row before is as long as one behind
-_STARTS = 1.33  # times the middle row: those of a start
+STARTS = 1.33  # times the middle row: those of a start
 _LONGER = 1.05  # than usual is the first row of a change
 _FIRST_STEPS = 2  # numbers of steps with which a job begins: batches were fetched ahead, and no gradient is scaled yet
 
@@ -56,7 +56,7 @@ def _by_medians(lengths: Floats, gates: Gates) -> int | None:
         return after >= gates.onset_rise * before and first > _LONGER * before
 
     least = max(int(gates.least_steps), _LEAST_SIDE)
-    warm = warmed_up(lengths, _STARTS)
+    warm = warmed_up(lengths, STARTS)
     place = onset_of(lengths[warm:].tolist(), (least - 1, least), is_longer)
     return None if place is None else place + warm
 

@@ -32,13 +32,13 @@ def beyond_chance(causes: Flags, affected: Flags, chosen: Flags) -> Flags:
     """Those of the chosen ranks that cause more of the affected rows, each and together, than chance lets equal ranks do."""
     rows, ranks = int(affected.sum()), causes.shape[1]
     often = causes.sum(axis=0)
-    tails = _at_least(rows, float(often.sum()) / (rows * ranks))[often]
+    tails = chance_of_at_least(rows, float(often.sum()) / (rows * ranks))[often]
     rare: Flags = chosen & (tails <= _CHANCE)
     by_chance = math.comb(ranks, int(rare.sum())) * float(tails[rare].prod())
     return rare if by_chance <= _CHANCE else np.zeros_like(rare)
 
 
-def _at_least(rows: int, chance: float) -> Floats:
+def chance_of_at_least(rows: int, chance: float) -> Floats:
     """Probability that one rank causes 0, 1, ... or more of the rows, where it causes each with this chance (binomial)."""
     odds = [math.log(min(max(part, _LEAST_PART), 1.0)) for part in (chance, 1 - chance)]
     choices = [math.lgamma(rows + 1) - math.lgamma(count + 1) - math.lgamma(rows - count + 1) for count in range(rows + 1)]

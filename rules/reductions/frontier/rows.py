@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from forensics.model import AttributionRow, FrontierRow, Label, LeaderRow, LossRow, StageName
-from forensics.rules.reductions.frontier.culprits import Attribution, Culprit
+from forensics.rules.reductions.frontier.culprits import Attribution
 from forensics.rules.reductions.frontier.labels import Leader
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from forensics.rules.reductions.frontier.culprits import Attribution, Culprit
+from forensics.rules.reductions.frontier.culprits import Attribution
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict
 
 _Loss = tuple[str, str, tuple[int, ...]]

@@ -8,11 +8,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from forensics.model import Since
 from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.culprits import Attribution, attribute
 from forensics.rules.reductions.frontier.cut import Cut, cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.labels import Examined, examine
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.onsets import onset_step
 from forensics.rules.reductions.frontier.waits import Waiting
@@ -99,3 +101,13 @@ def judge(window: FrontierWindow, gates: Gates) -> WindowVerdict:
     attribution = attribute(whole_steps, found, gates, window.since)
     reference = None if attribution.onset is None else _before(matrix, attribution.onset, gates)
     return WindowVerdict(matrix, examine(matrix, gates, _waits_in(whole), reference), attribution, whole, window.waits)
+
+
+def began(judged: WindowVerdict, culprit: Culprit) -> Since | None:
+    """When a loss began, where its step is known and all ranks have one clock."""
+    matrix = judged.matrix
+    if culprit.begins is None or not matrix.one_clock:
+        return None
+    row = int((matrix.steps < culprit.begins).sum())
+    time_ns = matrix.epoch_ns + int(matrix.begins[row].min())
+    return Since(time_ns, "realtime of the ranks' host", int(matrix.walls[row].max()), culprit.begins)

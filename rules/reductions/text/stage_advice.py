@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forensics.rules.reductions.frontier.culprits import EVERYWHERE, Culprit
+from forensics.rules.reductions.frontier.culprits import EVERYWHERE
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier.culprits import Culprit
 from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait
 from forensics.rules.reductions.frontier.gates import Gates
+from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMatrix
 
 HOSTS = {rank: f"host{rank // 8}" for rank in range(16)}
