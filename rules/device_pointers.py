@@ -20,6 +20,8 @@ GROUP BY host, device ORDER BY ALL
 """
 # NICs whose driver found their firmware stopped, but for those that came back.
 _NICS = "SELECT host, device, min(source) FROM device_event WHERE kind = 'nic_fatal' GROUP BY host, device ORDER BY ALL"
+# Nodes of a domain of NVLink between hosts with which no other one is connected.
+_APART = "SELECT subject, min(source) FROM logged_event WHERE kind = 'imex_apart' GROUP BY subject ORDER BY subject"
 _NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealthy' GROUP BY subject, locator ORDER BY ALL"
 # Alerts that fire, by the device, or the host, that they are about.
 _ALERTS = r"""
@@ -48,6 +50,7 @@ def device_pointers(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterat
     yield from _started_anew(connection, errors)
     yield from _failed_switch(connection)
     yield from _failed_nic(connection)
+    yield from _apart_of_domain(connection)
     yield from _unhealthy_npu(connection)
     yield from _alerts(connection)
     yield from _slow_pairs(connection)
@@ -81,6 +84,12 @@ def _failed_nic(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "device_events", _NICS, kinds=("nic_fatal",)):
         host, device, source = row
         yield f"the NIC {place(device, host)} and the ranks that use it: its driver found its firmware stopped ({source})"
+
+
+def _apart_of_domain(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "log_events", _APART, kinds=("imex_apart",)):
+        node, source = row
+        yield f"{node}, its IMEX service, and the ranks there: no node of its NVLink domain is connected with it ({source})"
 
 
 def _unhealthy_npu(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -72,6 +72,11 @@ SELECT text, min(source) FROM logged_event WHERE kind = 'process_exit' AND rank 
     AND regexp_matches(subject, '^(pid=\d+ )?(Killed|Segmentation fault|Bus error|Illegal instruction|Floating point .+)$')
     AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind IN {TIMEOUTS}) GROUP BY text ORDER BY text
 """
+# Processes with a number within their host that ended by a fault of their own and left a core.
+_CORES = r"""
+SELECT regexp_extract(subject, '^pid=(\d+)', 1), regexp_extract(subject, ' local_rank=(\d+)', 1), host, min(source)
+FROM logged_event WHERE kind = 'core_dumped' GROUP BY ALL ORDER BY ALL
+"""
 _FEW = 3
 _SHARED = {
     -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
@@ -94,6 +99,7 @@ def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _one_signal(connection)
     yield from _one_of_node(connection)
     yield from _by_shell(connection)
+    yield from _left_a_core(connection)
 
 
 def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -190,3 +196,10 @@ def _by_shell(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _BY_SHELL, kinds=("process_exit",)):
         said, source = row
         yield f"which process ended as `{shortened(said)}` says ({source}), its log and the kernel log of its host"
+
+
+def _left_a_core(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process; what all of them met is of the program."""
+    if row := only_row(connection, "log_events", _CORES, kinds=("core_dumped",)):
+        pid, number, host, source = row
+        yield f"log and core of process {pid}, local rank {number} on {host}: a fault of its own ended it ({source})"

@@ -92,6 +92,9 @@ HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
 """
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
+_BY_SSH = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'ssh_failed' AND NOT after_cancel GROUP BY subject ORDER BY subject
+"""
 # Containers that Docker Compose saw killed before another one failed, of which nothing shows the rank.
 _CONTAINERS = r"""
 SELECT regexp_extract(subject, ' service=(\S+)', 1), regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source)
@@ -117,6 +120,7 @@ def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
 def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
     yield from _not_launched(connection)
+    yield from _not_reached_by_ssh(connection)
     yield from _by_process(connection)
     yield from _by_slot(connection)
     yield from _of_session(connection)
@@ -137,6 +141,13 @@ def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",)):
         node, source = row
         yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
+
+
+def _not_reached_by_ssh(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host; whoever reaches none has no key, or no network, of their own."""
+    if row := only_row(connection, "log_events", _BY_SSH, kinds=("ssh_failed",)):
+        host, source = row
+        yield f"whether {host} is up, its sshd and the keys there: its part of the job could not be started by ssh ({source})"
 
 
 def _exited_task(connection: DuckDBPyConnection) -> Iterator[str]:

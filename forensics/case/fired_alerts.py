@@ -1,6 +1,6 @@
 """Alerts of Prometheus as its Alertmanager sends or lists them, in lines of a log: those that fire, and about what.
 
-So are the checks of EC2 (`aws ec2 describe-instance-status`).
+So are the checks of EC2 (`aws ec2 describe-instance-status`), and the nodes of a job of AWS Batch (`aws batch describe-jobs`).
 
 Upstream: template/template.go (`Data`) and api/v2 (`gettableAlert`) of prometheus/alertmanager. Exporters call hosts and
 devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_exporter `instance`.
@@ -9,16 +9,18 @@ devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_expo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from forensics.ingest._job_logs.monitor_lines import ALERT
+from forensics.ingest._job_logs.monitor_lines import ALERT, NODE_GONE
 
 _MOST = 10_000
 _HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "node_name", "instance")
 _DEVICES = ("gpu", "GPU", "device", "gpu_id", "UUID", "port")
 _OVER = "alert over "
 _FIRES = ("firing", "active")
+# The host of a container of AWS Batch, where its instance was ended.
+_TAKEN = re.compile(r"Host EC2 \(instance (i-\w{1,32})\) terminated")
 _WORD = re.compile(r"[\w.:/-]{1,253}")
 _PORT = re.compile(r":\d{1,5}$")
 
@@ -27,6 +29,8 @@ def lines_of_alerts(value: Any) -> bytes | None:
     """A line for each alert; None for anything else."""
     if isinstance(value, dict) and isinstance(checked := value.get("InstanceStatuses"), list):
         return "".join(f"{line}\n" for line in map(_checked, checked[:_MOST])).encode("utf-8", "replace")
+    if isinstance(value, dict) and _of_nodes(value.get("jobs")):
+        return "".join(f"{line}\n" for line in _batch_nodes(value["jobs"][:_MOST])).encode("utf-8", "replace")
     listed = value.get("alerts") if isinstance(value, dict) else value
     listed = listed.get("alerts") if isinstance(listed, dict) else listed
     if not isinstance(listed, list) or not listed or not all(map(_is_alert, listed)):
@@ -47,6 +51,21 @@ def _line(alert: Mapping[str, Any]) -> str:
     fires = ALERT if _state(alert) in _FIRES else _OVER
     where = f" host={_PORT.sub('', host)}{f' device={device}' if device else ''}" if host else ""
     return f"{fires}{'_'.join(labels['alertname'].split())}{where}"
+
+
+def _of_nodes(jobs: Any) -> bool:
+    """Whether these are the nodes of jobs of AWS Batch (`aws batch describe-jobs`)."""
+    return isinstance(jobs, list) and any(isinstance(job, dict) and isinstance(job.get("nodeDetails"), dict) for job in jobs)
+
+
+def _batch_nodes(jobs: Sequence[Any]) -> Iterator[str]:
+    """A line of each node: one whose host was taken away, while it failed, and others; what ran again is not lost."""
+    for job in jobs:
+        said = job if isinstance(job, dict) else {}
+        details, reason = said.get("nodeDetails"), said.get("statusReason")
+        number = details.get("nodeIndex") if isinstance(details, dict) else None
+        gone = _TAKEN.match(reason) if isinstance(reason, str) and said.get("status") == "FAILED" else None
+        yield f"{NODE_GONE}{number} ({gone[1]})" if gone and isinstance(number, int) else "node of a job of AWS Batch"
 
 
 def _checked(status: Any) -> str:

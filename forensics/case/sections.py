@@ -29,6 +29,8 @@ from forensics.case.plain_text import (
     unwrapped,
     without_mentions,
 )
+from forensics.case.saved_documents import MOST_BYTES as MOST_SAVED_BYTES
+from forensics.case.saved_documents import document_text, may_be_saved, without_settled
 from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import is_command
 
@@ -41,7 +43,9 @@ _LIKE_A_COMMAND = re.compile(
 )
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
-_PARTS = frozenset({"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"})
+_PARTS = frozenset(
+    {"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters", "imex_status"}
+)
 _FENCE = b"```"
 _LONGEST_FRONT = 128
 _LOG, _KERNEL, _STACKS = "training_log", "kernel_log", "python_stacks_text"
@@ -79,19 +83,31 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     """The text as it stood before it was saved and quoted, with its content."""
     content = _content(artefact)
     head = content[:SNIFF_BYTES] or artefact.begin(SNIFF_BYTES)
-    if (lines := _from_export(artefact, head)) is not None:
-        stated = replace(artefact, path=f"{artefact.path}/{_RECORDS}", open=partial(BytesIO, lines), stored_bytes=len(lines))
+    if (inside := _inside(artefact, head)) is not None:
+        name, lines = inside
+        stated = replace(artefact, path=f"{artefact.path}/{name}", open=partial(BytesIO, lines), stored_bytes=len(lines))
         return stated, lines if len(lines) <= MOST_BYTES else b""
     plain = _from_utf16(artefact, head)
     if plain is None:
         plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
     elif len(plain) <= MOST_BYTES:
         plain = unwrapped(plain)
-    plain = evened(without_mentions(unescaped(printed(plain)))) if len(plain) <= MOST_BYTES else plain
+    plain = evened(without_settled(without_mentions(unescaped(printed(plain))))) if len(plain) <= MOST_BYTES else plain
     if plain == content:
         return artefact, content
     stated = replace(artefact, open=partial(BytesIO, plain), stored_bytes=len(plain))
     return stated, plain if len(plain) <= MOST_BYTES else b""
+
+
+def _inside(artefact: Artefact, head: bytes) -> tuple[str, bytes] | None:
+    """Name and content of the text that a document or an export holds; None for anything else."""
+    if (lines := _from_export(artefact, head)) is not None:
+        return _RECORDS, lines
+    if artefact.stored_bytes > MOST_SAVED_BYTES or not may_be_saved(head):
+        return None
+    content = artefact.begin(MOST_SAVED_BYTES + 1)
+    found = document_text(content) if len(content) <= MOST_SAVED_BYTES else None
+    return (found[0], evened(without_settled(unescaped(printed(found[1]))))) if found else None
 
 
 def _from_export(artefact: Artefact, head: bytes) -> bytes | None:

@@ -79,6 +79,17 @@ PATTERNS = (
         r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
         "{host}",
     ),
+    # What launchers that start their part of each node by ssh print of one to which they did not get, and ssh itself.
+    *(
+        pattern("ssh_failed", regex, "{host}")
+        for regex in (
+            r"ssh: connect to host (?P<host>(?!\S*git)[\w.:-]{1,253}) port \d{1,5}: ",
+            r"ssh: Could not resolve hostname (?P<host>(?!\S*git)[\w.-]{1,253}): ",
+            r"pdsh@[\w.-]{1,253}: (?P<host>[\w.-]{1,253}): ssh exited with exit code 255\b",
+            r"Error: failed to run torchrun .{1,2000}? on (?P<host>[\w.-]{1,253}), is localhost: \w{4,5}, "
+            r"exception: (?!Encountered a bad command)",
+        )
+    ),
     # MPICH and its kin, of the peer of a connection; messages of its own name no other rank so.
     pattern("rank_lost", r"Communication error with rank (?P<peer>\d{1,7}): Connection (?:reset|closed|refused)", "{peer}"),
     # DLRover, of the nodes whose test before the training failed.
@@ -112,6 +123,7 @@ WORDS = (
     *(
         ".cu:",
         "HIP error: ",
+        *("ssh: connect to host", "ssh: Could not resolve", "ssh exited with exit code 255", "Error: failed to run torchrun"),
         "client was evicted by",
         "Fault nodes are: ",
         "Communication error with rank",

@@ -14,6 +14,8 @@ from forensics.ingest._job_logs.patterns import pattern
 
 ALERT = "alert firing "
 """In front of an alert of Prometheus that fires, as exports of them are written."""
+NODE_GONE = "instance was ended under node "
+"""In front of a node of a job of AWS Batch, as records of them are written."""
 KILLED_BY_MONITOR = "its monitor ends it"
 PATTERNS = (
     # All ranks wait when one hangs: whose monitor looks first is chance.
@@ -52,6 +54,7 @@ PATTERNS = (
         r"Node state check: node (?P<who>[\w-]{1,253})\([\w.:]{1,64}\) in (?:\w{1,16} state: )?[\w+*]{0,60}(?:DOWN|FAIL)",
         "{who}",
     ),
+    pattern("node_dead", rf"^{NODE_GONE}(?P<who>\d{{1,6}} \(i-\w{{1,32}}\))", "{who}"),
     # Lightning, of the number that each process was given.
     pattern("rank_taken", r"GLOBAL_RANK: (?P<number>\d{1,7}), MEMBER: \d{1,7}/(?P<size>\d{1,7})", "rank={number} of={size}"),
     # `npu-smi info`, and `hccn_tool -i 6 -link -g` of one device after the other.
@@ -71,5 +74,15 @@ WORDS = (
     "Unresponsive receiver (",
     "Lost executor ",
     "finished unsuccessfully",
-    *(" DEAD", "Node state check: ", "| Alarm ", "| Critical ", "| UNKNOWN ", "link status: DOWN", ALERT, "GLOBAL_RANK: "),
+    *(
+        " DEAD",
+        "Node state check: ",
+        "| Alarm ",
+        "| Critical ",
+        "| UNKNOWN ",
+        "link status: DOWN",
+        ALERT,
+        NODE_GONE,
+        "GLOBAL_RANK: ",
+    ),
 )

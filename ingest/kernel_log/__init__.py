@@ -13,6 +13,7 @@ from forensics.ingest._job_logs.patterns import FALLEN_OFF, matches, pattern
 from forensics.ingest._job_logs.stated_versions import DRIVER_WORDS, StatedVersions
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
+from forensics.ingest.kernel_log.core_info import CoreInfo, is_info
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 4096
@@ -35,6 +36,7 @@ _CORE = (
     r" {1,8}/"
 )
 _LINES_ABOVE = 4  # a command, or what somebody says of it
+_LINES_OF_INFO = 20
 _CORE_HEADING = re.compile(r"(?:```)?TIME {1,40}PID {1,8}UID {1,8}GID {1,8}SIG ")
 _WEEKDAY = re.compile(r"^[A-Z][a-z]{2} (?=\d{4}-\d\d-)")
 _NFS = ("nfs: server ", "NFS: server ")
@@ -168,7 +170,7 @@ def sniff(head: bytes, path: str) -> int:
         for line in lines
         if not (_PREFIX.match(line) or _GOES_ON.match(line) or ("dmesg" in path and iso_time(line) is not None))
     ]
-    if any(_CORE_HEADING.match(line) for line in lines[:_LINES_ABOVE]):
+    if any(_CORE_HEADING.match(line) for line in lines[:_LINES_ABOVE]) or is_info(lines[:_LINES_OF_INFO]):
         return 60
     if any(_OF_A_JOB.search(line) for line in others):
         return 0
@@ -182,8 +184,11 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     kills: dict[str, int] = {}
     drawn = -_GRAPHICS_LINES
     lines = Lines(artefact)
-    versions = StatedVersions()
+    versions, cores = StatedVersions(), CoreInfo()
     for number, line in _joined(lines):
+        if core := cores.feed(line):
+            _add(events, number, line, "core_dumped", core[1])
+            events["subject"].append(core[0])
         drawn = number if "ring gfx_" in line and _OF_GRAPHICS.search(line) else drawn
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
