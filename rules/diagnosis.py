@@ -60,7 +60,7 @@ from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
-from forensics.rules.round_pointers import round_pointers
+from forensics.rules.round_pointers import processor_pointers, round_pointers
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 from forensics.rules.unplaced_error import beside_error
@@ -169,7 +169,7 @@ def _where_to_begin(
             return ()
         stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
         hardware = (*supply.call(of_speed), *supply.call(host_pointers))
-        return (*round_pointers(supply.get(StacksByRank)), *stages, *hardware)
+        return (*round_pointers(supply.get(StacksByRank)), *supply.call(processor_pointers), *stages, *hardware)
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from forensics.rules.reductions.ranks.processor_time import ProcessorTimes, most_used
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.stacks.rounds import LEAST_ROUNDS, alone_at_work
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, job_frames
 
 # Of the samples: a frame that so many have in common says where it is; what differs below it is a part of the same work.
 _MOST = 2 / 3
+
+
+def processor_pointers(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[str]:
+    """The rank whose main thread needs clearly more processor time than any other, where rounds of stacks do not show it."""
+    alone, most = alone_at_work(stacks), most_used(times)
+    if most is not None and (alone is None or alone.rank != most.rank):
+        yield f"what takes rank {most.rank} long: {most.describe()}; if the job is slow, it begins there"
 
 
 def round_pointers(stacks: StacksByRank) -> Iterator[str]:
@@ -29,11 +38,20 @@ def round_pointers(stacks: StacksByRank) -> Iterator[str]:
 
 
 def _where(samples: Sequence[Sample]) -> str:
-    """The innermost frame of the job's own code that most samples share, and how many do."""
-    shared: Counter[CallPath] = Counter()
-    for own in job_frames(samples):
-        shared.update(own[-depth:] for depth in range(1, len(own) + 1))
-    common = [path for path, count in shared.items() if count > _MOST * len(samples)]
-    path = max(common, key=len, default=())
+    """The innermost frame of the job's own code that most samples share, and how many do; else by functions, without lines."""
+    exact = job_frames(samples)
+    count, path = _shared(exact)
+    if len(path) <= 1:
+        count, path = _shared([tuple(replace(frame, line=None) for frame in own) for own in exact])
     place = " > ".join(map(str, reversed(path[:2])))
-    return f" ({shared[path]} times in {place})" if path else ""
+    return f" ({count} times in {place})" if path else ""
+
+
+def _shared(paths: Sequence[CallPath]) -> tuple[int, CallPath]:
+    """The longest end of a path that most have, and how many do."""
+    shared: Counter[CallPath] = Counter()
+    for own in paths:
+        shared.update(own[-depth:] for depth in range(1, len(own) + 1))
+    common = [path for path, count in shared.items() if count > _MOST * len(paths)]
+    path = max(common, key=len, default=())
+    return shared[path], path

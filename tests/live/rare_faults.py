@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.live.faults import WORLD, Answer, Fault, Position
-from tests.live.harness import Job, launch
+from tests.live.harness import DumpRequest, Job, launch
 
 
 @contextmanager
@@ -76,6 +76,14 @@ def everybody_receives_first(folder: Path, at: Position) -> Iterator[Job]:
         yield job
 
 
+@contextmanager
+def one_rank_works_more(folder: Path, at: Position) -> Iterator[Job]:
+    arguments = ["--output", str(folder), "--slow-rank", str(at.victim), "--step", "0.03"]
+    with launch("train_periodic.py", arguments, dumps=DumpRequest.NONE) as job:
+        job.wait_steps(at.step)
+        yield job
+
+
 RARE_FAULTS = (
     Fault(vocabulary_never_opens, Position(2, 0), Answer(("init_stall",), stages=("init",))),
     Fault(row_with_a_letter, Position(1, 12), Answer(("python_exception",))),
@@ -86,4 +94,5 @@ RARE_FAULTS = (
         Answer(("unknown", "p2p_unmatched", "deadlock"), ranks=lambda _: (tuple(range(WORLD)),)),
         victims=(0,),
     ),
+    Fault(one_rank_works_more, Position(2, 20), Answer(("unknown",), outcomes=("slowdown",)), victims=(1, 2, 3)),
 )

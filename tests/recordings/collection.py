@@ -175,6 +175,14 @@ class Collection:
             document["processes"][0]["written_bytes"] = count
             self.members[name] = json.dumps(document).encode()
 
+    def worked(self, rank: int, ticks: Iterable[int]) -> None:
+        """Hundredths of a second of a processor that the main thread of a rank had used by each of its samples."""
+        for number, count in enumerate(ticks):
+            name = f"ranks/{rank}/proc/{number}.json"
+            document = json.loads(self.members[name])
+            document["processes"][0]["threads"][0]["utime_ticks"] = count
+            self.members[name] = json.dumps(document).encode()
+
     def log(self, rank: int, *lines: str, written_ns: int | None = None) -> None:
         """The tail of the rank's log, and when it was last written to."""
         self._member("log.files", rank, None, f"ranks/{rank}/logs/train.log", ("\n".join(lines) + "\n").encode())

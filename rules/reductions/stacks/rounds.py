@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forensics.model import WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
@@ -13,6 +13,7 @@ from forensics.rules.reductions.stacks.samples import Sample, Stacks
 
 # Calls in which one rank gives, takes or releases.
 _ONE_SIDED = re.compile(r"barrier|broadcast|send|recv|(?<!reduce_)scatter|(?<!all_)gather|^reduce(_object)?$")
+_NEARLY_ALL = 0.75
 LEAST_ROUNDS = 5
 """Who is waited for at most of so many moments takes half of the time of all others, but for chance."""
 LEAST_RANKS = 3
@@ -28,6 +29,31 @@ class Round:
     number: int
     inside: frozenset[int]
     outside: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsBeside:
+    """How all ranks but one wait, over all rounds.
+
+    `at_work` are the rounds in which that one is at work, `waiting` those of the others that wait in some round, `equal` how
+    many of their `waits` are calls in which all do the same.
+    """
+
+    at_work: frozenset[int]
+    waiting: frozenset[int]
+    equal: int
+    waits: int
+    samples: int
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether nearly all of them are."""
+        return self.equal >= _NEARLY_ALL * self.waits
+
+    @property
+    def of_waits(self) -> str:
+        """The fact, for a sentence."""
+        return f"the other ranks wait in communication in {self.waits} of {self.samples} stacks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +92,20 @@ def alone_at_work(
     if len(stacks) ** (count - others - 1) < least_odds or all(_meet_at_barrier(each, stacks) for each in alone):
         return None
     return AloneAtWork(rank, alone, len(whole), sum(bool(each.outside - {rank}) for each in whole))
+
+
+def waits_beside(rank: int, stacks: Mapping[int, Stacks]) -> WaitsBeside:
+    """How the others wait, and when this rank is at work."""
+    whole = rounds(stacks)
+    others = {other: each for other, each in stacks.items() if other != rank}
+    waits = [sample for each in whole for sample in _waiting(replace(each, inside=each.inside - {rank}), others)]
+    return WaitsBeside(
+        at_work=frozenset(each.number for each in whole if rank in each.outside),
+        waiting=frozenset(other for each in whole for other in each.inside - {rank}),
+        equal=sum(not _is_one_sided(sample.activity) for sample in waits),
+        waits=len(waits),
+        samples=len(whole) * len(others),
+    )
 
 
 def meet_as_equals(found: AloneAtWork, stacks: Mapping[int, Stacks]) -> bool:

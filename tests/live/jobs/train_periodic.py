@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--period", type=float, default=1.0, help="seconds from one piece of work on rank 0 to the next")
     parser.add_argument("--share", type=float, default=0.0, help="part of the period that rank 0 needs for it")
     parser.add_argument("--step", type=float, default=0.05, help="seconds a step")
+    parser.add_argument("--slow-rank", type=int, help="rank that needs four times as long for its forward passes")
     parser.add_argument("--slower-from", type=int, default=0, help="step from which all ranks need three times as long")
     options = parser.parse_args()
     _server = answer_dump_requests()
@@ -62,13 +63,14 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)))
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.rand(32, 256, generator=torch.Generator().manual_seed(dist.get_rank()))
+    own = options.step * (4 if dist.get_rank() == options.slow_rank else 1)
     steps = max(1, round(options.period * (1 - options.share) / options.step))
     number = 0
     while True:
         for _ in range(steps):
             number += 1
             slower = 3 if 0 < options.slower_from <= number else 1
-            loss = step_for(options.step * slower, model, optimizer, batch)
+            loss = step_for(own * slower, model, optimizer, batch)
             print(f"step {number} loss {loss:.4f}", flush=True)
         if options.share:
             if dist.get_rank() == 0:
