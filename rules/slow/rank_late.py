@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from forensics.model import (
     Anomaly,
@@ -45,7 +46,7 @@ from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_doubts, late_evidence, usual_stage
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
-from forensics.rules.reductions.pipeline.waited_elsewhere import waited_elsewhere
+from forensics.rules.reductions.pipeline.waited_elsewhere import arose_in_itself, waited_elsewhere
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
@@ -82,7 +83,8 @@ def _evaluate(
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
     yield from (hardware.refined(before_stop(item, roster), _REFINED) for item in were)
     groups = [layout.members[label] for label in layout.along(Axis.TENSOR)]
-    material = list(roots(lateness, lambda item: _material(item, layout, thresholds, hardware)))
+    of_itself = partial(arose_in_itself, layout=layout, times=times)
+    material = list(roots(lateness, lambda item: _material(item, layout, thresholds, hardware), of_itself))
     late = in_step(material, groups, lateness.linked, lateness.seen)
     late = [(item, others and with_silent((item.rank, *others), lateness, roster)) for item, others in late]
     lost = lost_to_links(slowness, layout)

@@ -22,11 +22,14 @@ _LEAST_LATE = 5
 _LEAST_HELD_UP = 2
 
 
-def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
+def roots(
+    late: Latenesses, least: Callable[[Lateness], bool], is_own: Callable[[Lateness], bool] = lambda _: False
+) -> Iterator[tuple[Lateness, tuple[int, ...]]]:
     """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
 
     Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
-    it, and so do ranks that receive of those. Of them nobody else is meant where its peers of another group wait for it too.
+    it, and so do ranks that receive of those, unless their lateness `is_own`. Of them nobody else is meant where its peers of
+    another group wait for it too.
     """
     found, linked = late.found, late.linked
     material = [item for item in found if least(item)]
@@ -34,7 +37,8 @@ def roots(late: Latenesses, least: Callable[[Lateness], bool]) -> Iterator[tuple
     kept: list[tuple[Lateness, set[int], set[int]]] = []
     for item in sorted(material, key=lambda each: each.rank not in first):
         held = next((each for each in kept if item.rank in each[1]), None)
-        if held is None or (item.rank in first and item.rank not in _members(held[0], found)):
+        is_leader = item.rank in first and held is not None and item.rank not in _members(held[0], found)
+        if held is None or is_leader or (is_own(item) and item.rank not in _members(held[0], found)):
             kept.append((item, _reached(item, found, linked), set()))
         elif held[0].rank not in first and _is_as_late(item, held[0], found):
             held[2].add(item.rank)

@@ -252,9 +252,11 @@ def _came_later(before: float, after: float, first: float) -> bool:
 def _followed(gaps: Floats, times: Floats, onset: int) -> bool:
     """Whether calls came further apart when the rank became late: a lag that others' waiting hides costs nothing.
 
-    What a run takes to start, once, makes no call before it come later than those after.
+    What a run takes to start, once, makes no call before it come later than those after. Nor does a pause (a checkpoint) that
+    lies on one side alone: none that is longer than all on the other side, and what the rank is late by, counts for more.
     """
     first = _first(len(times)) if onset - _first(len(times)) >= _LEAST_SIDE else 0
-    before, after = np.diff(times[first:onset]).mean(), np.diff(times[onset:]).mean()
-    later = np.minimum(gaps[onset + 1 :], np.diff(times[onset:])).mean() - gaps[:onset].mean()
-    return bool(after - before >= _LEAST_FOLLOWED * later)
+    before, after, late = np.diff(times[first:onset]), np.diff(times[onset:]), gaps[onset + 1 :]
+    longer = np.minimum(after, before.max() + late.max()).mean() - np.minimum(before, after.max()).mean()
+    later = np.minimum(late, after).mean() - gaps[:onset].mean()
+    return bool(longer >= _LEAST_FOLLOWED * later)

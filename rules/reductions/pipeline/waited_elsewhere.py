@@ -13,12 +13,23 @@ from __future__ import annotations
 import numpy as np
 
 from forensics.rules.reductions.arrivals.lateness import LEAST_GAP_NS, Lateness
+from forensics.rules.reductions.pipeline.equals import is_of_equals
+from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import below_others
 from forensics.rules.reductions.steps.records import Flags, Ints
 from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes
 
 # Of a typical lateness: steps in which the group waited for the rank.
 _LATE = 0.5
+# Of the calls of a tensor-parallel group, and how many: a message that comes late delays one call of a pass.
+_OFTEN, _LEAST_CALLS = 0.9, 50
+_MOST_ELSEWHERE = 0.5
+
+
+def arose_in_itself(late: Lateness, layout: Layout, times: StepTimes) -> bool:
+    """Whether it is late to its equals in nearly all calls of each pass, and not by what it waits for elsewhere."""
+    often = late.late >= _OFTEN * late.calls and late.calls >= _LEAST_CALLS
+    return often and is_of_equals(late, layout) and waited_elsewhere(late, times) < _MOST_ELSEWHERE
 
 
 def waited_elsewhere(late: Lateness, times: StepTimes) -> float:

@@ -102,6 +102,21 @@ def test_a_lag_that_the_schedule_absorbs_is_marked() -> None:
     assert late.absorbed
 
 
+@pytest.mark.parametrize(
+    ("paused", "longer_ms", "is_absorbed"), [(20, 60, False), (20, 0, True), (50, 0, True), (50, 60, False)]
+)
+def test_a_pause_on_one_side_of_the_onset_neither_hides_a_lag_nor_makes_one(
+    paused: int, longer_ms: float, is_absorbed: bool
+) -> None:
+    """A checkpoint of five seconds lies before the rank became late, or after it."""
+    apart = series(
+        lambda number: {2: 60 if number >= 40 else 1},
+        calls=60,
+        every_ms=lambda number: 5_000 if number == paused else 100 + (longer_ms if number >= 40 else 0),
+    )
+    assert of_rank(2, apart).absorbed is is_absorbed
+
+
 @pytest.mark.parametrize(("longer_ms", "is_absorbed"), [(30, False), (0, True)])
 def test_what_a_run_takes_to_start_hides_no_lag(longer_ms: float, is_absorbed: bool) -> None:
     """Calls are 100 ms apart before and by the lag more since, and half a minute went by between the first two."""
@@ -207,6 +222,13 @@ def test_who_is_late_to_its_tensor_peers_makes_them_late(
     """All ranks of two stages come late to the reduction of gradients, by nearly as much; rank 3 alone to its tensor peer."""
     messages = frozenset({(2, 6), (6, 2), (3, 7), (7, 3)})
     assert rooted([*REDUCED, *within], messages) == expected
+
+
+@pytest.mark.parametrize(("own", "expected"), [({2}, [(0, ()), (2, ())]), (set(), [(0, ())]), ({3}, [(0, ())])])
+def test_what_arose_in_a_rank_itself_was_not_passed_on(own: set[int], expected: list[tuple[int, tuple[int, ...]]]) -> None:
+    found = Latenesses((late(0, 900, (0, 1), "a"), late(2, 500, (2, 3), "b")), LINKED)
+    kept = roots(found, lambda item: item.lost_ns >= 100 * MS, lambda item: item.rank in own)
+    assert [(item.rank, others) for item, others in kept] == expected
 
 
 CUT = Lateness(3, "tensor", "all_reduce", (2, 3, 4), 900, 900, 300 * MS, 0.5, 2 * MS, "dump")
