@@ -51,12 +51,12 @@ class Hypothesis:
 
     @property
     def restates(self) -> bool:
-        """Whether it only says that some of those who wait are to blame, or that all are slow, and not why.
+        """Whether it only says that some of those who wait are to blame, or that all are slow, at most where, and not why.
 
         That explains nothing yet.
         """
         found = self.finding
-        nameless = not found.ranks and found.cause is Cause.UNKNOWN
+        nameless = not found.ranks and found.cause in _NOTHING | _PLACES
         return found.belief is Belief.GROUP_SYMPTOM and (found.members is Members.ONE_OF or nameless)
 
     @property

@@ -119,7 +119,7 @@ def guest_hosts(
     if not odd or len(odd) > len(quiet):
         return GuestHosts(())
     hosts = _hosts(records.of(), roster, layout, {*odd, *quiet})
-    last = max((stage for each in hosts.values() for stage in each.stages if stage is not None), default=None)
+    last = max((place.stage for place in layout.places.values() if place.stage is not None), default=None)
     beside = [hosts[host] for host in quiet if host in hosts]
     paths: Mapping[int, str] = dict(rows_of(connection, "operations", _PATHS))
     found = [

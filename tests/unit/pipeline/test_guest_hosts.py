@@ -68,6 +68,18 @@ def test_a_host_has_all_of_its_ranks_whosever_record_is_cut(tmp_path: Path) -> N
     assert (host.ranks, host.guests) == ((4, 5, 6, 7), 4)
 
 
+@pytest.mark.parametrize(("timed", "ranks"), [("rank < 12", [(4, 5, 6, 7)]), ("rank BETWEEN 4 AND 7 OR rank >= 12", [])])
+def test_a_host_of_an_inner_stage_is_held_against_another_one_of_the_pipeline(
+    timed: str, ranks: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Also where nothing is known of the host with the last stage; that one alone shows nothing."""
+    made = simulate(JOB, [parse(SLOW)], 3, iterations=14)
+    with case_of(made, tmp_path, timing=True) as connection:
+        connection.execute(f"UPDATE operations SET duration_ns = NULL WHERE NOT ({timed})")
+        hosts = supply_of(connection, instead={Hardware: guests(range(4, 8))}).get(GuestHosts)
+    assert [each.ranks for each in hosts] == ranks
+
+
 def late_at(rank: int, *, members: tuple[int, ...] = (), lost_ms: int = 900, late: int = 9) -> Lateness:
     """A rank of a host that comes last to calls with one of another host, 100 ms each time."""
     return Lateness(

@@ -209,8 +209,9 @@ def long_passes(cause: Cause) -> Finding:
 def test_passes_that_are_long_on_all_ranks_are_those_that_wait_for_the_slow_ones(moving: Supply) -> None:
     """Ranks of a pipeline wait in their passes; alone, or with a cause of its own, that a stage is slow is said."""
     ranks = [replace(slow((rank,), f"frx{rank}"), impact=Impact(10**9, 0.1, 9, "arrival")) for rank in (1, 2)]
-    assert [suspect.ranks for suspect in ranked(moving, [long_passes(Cause.UNKNOWN), *ranks])] == [(1,), (2,)]
-    assert [suspect.ranks for suspect in ranked(moving, [long_passes(Cause.UNKNOWN)])] == [()]
+    for cause in (Cause.UNKNOWN, Cause.HOST_STALL, Cause.COMPUTE_SLOW):
+        assert [suspect.ranks for suspect in ranked(moving, [long_passes(cause), *ranks])] == [(1,), (2,)]
+        assert [suspect.ranks for suspect in ranked(moving, [long_passes(cause)])] == [()]
     assert ranked(moving, [long_passes(Cause.DATALOADER_STALL), *ranks])[0].ranks == ()
 
 
