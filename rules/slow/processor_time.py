@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
+from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.processor_time import LEAST_PART, LEAST_RATIO, MostUsed, ProcessorTimes, most_used
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.rounds import waits_beside
+from forensics.rules.reductions.stacks.rounds import WaitsBeside, waits_beside
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.vocabulary import CAUSE_OF_STAGE
@@ -26,6 +27,7 @@ def _evaluate(
     roster: Roster,
     liveness: Liveness,
     speed: Speed,
+    groups: MeetingGroups,
     text: EvidenceText,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
@@ -36,15 +38,17 @@ def _evaluate(
     if found.rank == _FIRST or set(times.ranks) != set(roster.ranks) or set(stacks) != set(roster.ranks):
         return
     waits = waits_beside(found.rank, stacks)
-    if len(waits.at_work) >= _LEAST_AT_WORK and waits.are_equal and waits.waiting == set(stacks) - {found.rank}:
-        yield _finding(found, waits.at_work, stacks[found.rank], liveness, text, waits.of_waits)
+    if len(waits.at_work) < _LEAST_AT_WORK or waits.waiting != set(stacks) - {found.rank}:
+        return
+    apart = apart_from_equals(found, times, groups, thresholds["least_ratio"])
+    if waits.are_equal or apart:
+        yield _finding(found, waits, stacks[found.rank], liveness, text, apart)
 
 
 def _finding(
-    found: MostUsed, rounds: frozenset[int], stacks: Stacks, liveness: Liveness, text: EvidenceText, waits: str
+    found: MostUsed, waits: WaitsBeside, stacks: Stacks, liveness: Liveness, text: EvidenceText, apart: str | None
 ) -> Finding:
-    at_work = [sample for sample in stacks.main if sample.number in rounds]
-    usual = _usual(at_work)
+    usual = _usual([sample for sample in stacks.main if sample.number in waits.at_work])
     stage = usual.activity.stage
     return Finding(
         ranks=(found.rank,),
@@ -54,7 +58,8 @@ def _finding(
         confidence=Confidence.SUSPECT,
         evidence=(
             Evidence(f"rank {found.rank} works most: {found.describe()}", found.source),
-            Evidence(waits, usual.source),
+            *((Evidence(apart, found.source),) if apart else ()),
+            Evidence(waits.of_waits, usual.source),
             Evidence(f"the job moves: {liveness.progress or liveness.reason}", liveness.source),
             Evidence("whether it was faster before is not known: the job may be made so", None, supports=False),
             *text.stack(found.rank),

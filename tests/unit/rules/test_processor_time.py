@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from forensics.model import Cause, Confidence, Outcome, Verdict
+from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
+from forensics.rules.reductions.ranks.processor_time import ProcessorTimes, most_used
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, FORWARD, HOST_CODE, OTHER_CODE, RECV, Place
@@ -92,3 +95,29 @@ def test_the_others_must_be_seen_to_wait_for_it(places: Mapping[int, Sequence[Pl
 def test_of_two_ranks_nothing_tells_what_is_usual(tmp_path: Path) -> None:
     verdict = _verdict({1: MORE}, tmp_path, places={1: AT_WORK}, world=2)
     assert verdict.suspects == ()
+
+
+GROUPS = MeetingGroups((frozenset({0, 2}), frozenset({1, 3})))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "groups", "stands_out"),
+    [
+        ((1.0, 1.1, 1.05, 2.4), GROUPS, True),
+        ((1.0, 2.3, 1.05, 2.4), GROUPS, False),
+        ((1.0, 1.1, 1.6, 2.4), GROUPS, False),
+        ((1.0, 1.1, 1.05, 2.4), GROUPS[1:], False),
+        ((1.0, 1.1, 1.05, 2.4), (frozenset({0, 3}), frozenset({1, 2})), True),
+        ((1.0, 1.1, 1.05, 2.4), (frozenset({0, 3}), frozenset({0, 1})), False),
+        ((1.0, 1.1, 2.2, 2.4), (*GROUPS, frozenset({2, 3})), False),
+        ((1.0, 1.1, 1.05, 2.4), (), False),
+    ],
+    ids=["one", "all of its stage", "others differ", "no other group", "any pairs", "overlapping", "one of its equals", "none"],
+)
+def test_a_stage_is_compared_with_itself_only(seconds: Sequence[float], groups: MeetingGroups, stands_out: bool) -> None:
+    times = ProcessorTimes(
+        (0, 1, 2, 3), np.array(seconds).reshape(4, 1) / 4 * np.ones((1, 4)), 6.0, dict.fromkeys(range(4), "x")
+    )
+    found = most_used(times, 1.01, 0.01)
+    assert found is not None and found.rank == 3
+    assert (apart_from_equals(found, times, MeetingGroups(tuple(groups)), 1.3) is not None) == stands_out
