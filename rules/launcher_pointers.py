@@ -204,11 +204,11 @@ def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _container(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One container; of several that were killed somebody may have killed all."""
+    """One container, program or unit; of several that were killed somebody may have killed all."""
     if row := only_row(connection, "log_events", _CONTAINERS, kinds=("process_exit",)):
         name, code, source = row
         how = f"a signal ended it before any other failed (exit code {code}; {source})"
-        yield f"the log of container {name}, the kernel log and memory of its host, and which rank ran in it: {how}"
+        yield f"the log of {name}, the kernel log and memory of its host, and which rank ran there: {how}"
 
 
 def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:

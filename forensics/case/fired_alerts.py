@@ -29,6 +29,8 @@ def lines_of_alerts(value: Any) -> bytes | None:
     """A line for each alert; None for anything else."""
     if isinstance(value, dict) and isinstance(checked := value.get("InstanceStatuses"), list):
         return "".join(f"{line}\n" for line in map(_checked, checked[:_MOST])).encode("utf-8", "replace")
+    if isinstance(value, dict) and isinstance(listed := value.get("ClusterNodeSummaries"), list):
+        return "".join(f"{line}\n" for line in map(_hyperpod, listed[:_MOST])).encode("utf-8", "replace")
     if isinstance(value, dict) and _of_nodes(value.get("jobs")):
         return "".join(f"{line}\n" for line in _batch_nodes(value["jobs"][:_MOST])).encode("utf-8", "replace")
     listed = value.get("alerts") if isinstance(value, dict) else value
@@ -51,6 +53,15 @@ def _line(alert: Mapping[str, Any]) -> str:
     fires = ALERT if _state(alert) in _FIRES else _OVER
     where = f" host={_PORT.sub('', host)}{f' device={device}' if device else ''}" if host else ""
     return f"{fires}{'_'.join(labels['alertname'].split())}{where}"
+
+
+def _hyperpod(node: Any) -> str:
+    """One instance of a cluster of SageMaker HyperPod (`aws sagemaker list-cluster-nodes`)."""
+    said = node if isinstance(node, dict) else {}
+    status = said.get("InstanceStatus")
+    is_bad = isinstance(status, dict) and status.get("Status") == "Failure"
+    host = next(_words(said, ("InstanceId",)), None)
+    return f"{ALERT if is_bad else _OVER}HyperPod_hardware_status{f' host={host}' if host else ''}"
 
 
 def _of_nodes(jobs: Any) -> bool:

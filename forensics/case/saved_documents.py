@@ -1,4 +1,4 @@
-"""Texts inside documents that programs save: mails with their parts, and what the cells of a notebook printed.
+"""Texts inside documents that programs save: mails with their parts, notebooks, documents of Word, recordings of terminals.
 
 A mail is its text, or what its page shows, with the texts that are attached to it below their names; a notebook is the outputs
 of its cells in the order in which these ran. What a reply says above a quoted log of something that is over is no evidence.
@@ -8,6 +8,7 @@ Upstream: RFC 5322 and 2045 to 2047, nbformat 4 of Jupyter.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from email import message_from_bytes, policy
@@ -20,6 +21,10 @@ MOST_BYTES = 1 << 26
 _HEADER = re.compile(rb"(?:[A-Z][\w-]{1,40}: [^\n]{0,2000}\r?\n(?:[ \t][^\n]{0,2000}\r?\n){0,40}){2,80}")
 _OF_MAIL = re.compile(rb"(?mi)^(?:MIME-Version|Content-Transfer-Encoding): ")
 _NOTEBOOK = re.compile(rb'\s{0,64}\{\s{0,64}"(?:cells|metadata|nbformat)"')
+# The part of a document of Word (ECMA-376) that holds its text, and a recording of asciinema, versions 2 and 3.
+_DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}(?:<\?xml [^<>]{0,200}>\s{0,64})?<w:document[\s>]")
+_RECORDING = re.compile(rb'\{"version": ?[23], ?"[^\n]{2,4000}\}\r?\n\[\d')
+_PARAGRAPH, _RUN = re.compile(rb"</w:p>|<w:br ?/?>"), re.compile(rb"<w:t(?: [^<>]{0,80})?>([^<]{0,65536})</w:t>|(<w:tab ?/>)")
 _TEXTS = re.compile(r"\.(?:log|txt|out|err|md|json|csv|ya?ml)(?:\.\d{1,3})?$", re.IGNORECASE)
 _COMMANDS = ("!", "%%bash", "%%sh")
 _LONGEST = 1 << 24
@@ -40,12 +45,16 @@ _OPEN = re.compile(
 
 
 def may_be_saved(head: bytes) -> bool:
-    """Whether a file begins as a mail or a notebook does."""
-    return _NOTEBOOK.match(head) is not None or _is_mail(head)
+    """Whether a file begins as a mail, a notebook, the text of a document of Word or a recording of a terminal does."""
+    return any(known.match(head) for known in (_NOTEBOOK, _DOCUMENT, _RECORDING)) or _is_mail(head)
 
 
 def document_text(content: bytes) -> tuple[str, bytes] | None:
-    """What to call the text of a mail or of a notebook, and the text; None for anything else."""
+    """What to call the text of such a file, and the text; None for anything else."""
+    if _DOCUMENT.match(content):
+        return "text.txt", _of_paragraphs(content)
+    if _RECORDING.match(content):
+        return "terminal.log", b"".join(_of_terminal(content))
     if _NOTEBOOK.match(content):
         outputs = _of_notebook(parsed(content))
         return None if outputs is None else ("outputs.log", outputs)
@@ -85,6 +94,20 @@ def _decoded(part: Any) -> str:
     except (ValueError, LookupError):
         return ""
     return payload[:_LONGEST].decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+
+
+def _of_paragraphs(content: bytes) -> bytes:
+    """Each paragraph a line."""
+    lines = (b"".join(b"\t" if tab else text for text, tab in _RUN.findall(each)) for each in _PARAGRAPH.split(content))
+    return html.unescape(b"\n".join(lines).decode("utf-8", "replace")).encode("utf-8", "replace") + b"\n"
+
+
+def _of_terminal(content: bytes) -> Iterator[bytes]:
+    """What was shown, in its order; what was typed is left out."""
+    for line in content.splitlines()[1:]:
+        event = parsed(line)
+        if isinstance(event, list) and len(event) == 3 and event[1] == "o" and isinstance(event[2], str):
+            yield event[2].encode("utf-8", "replace")
 
 
 def _of_notebook(value: Any) -> bytes | None:

@@ -15,6 +15,7 @@ from functools import partial
 from io import BytesIO
 
 from forensics.bundle.artefact import Artefact
+from forensics.case.bug_reports import parts_of_report
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
 from forensics.case.exported_logs import lines_of_export, may_be_exported
 from forensics.case.host_tables import host_tables
@@ -64,7 +65,7 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
-    for artefact in artefacts:
+    for artefact in (part for each in artefacts for part in parts_of_report(each) or (each,)):
         for whole, content in _texts(*_plain(artefact)):
             rest, tables = host_tables(whole, content)
             yield rest

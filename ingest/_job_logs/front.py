@@ -44,6 +44,8 @@ _ELEMENT = re.compile(
     r"|[\[(](?P<local>(?:GPU|gpu|cuda|device|[Pp]roc|[Pp]rocess|[Ww]orker|[Tt]rainer)[ :_#-]?\d{1,5})[\])]:?(?= )"
     r"|<\w{0,10}> {1,10}(?=\[\d{4}-)|[0-9a-f]{6,12} \|\||[A-Za-z][\w.-]{0,62}/\d{1,5}(?= \[)"
     r"|(?<=\d )\d{1,3}(?:\.\d{1,3}){3} \[(?P<worker_of>\d{1,5})\](?= )"
+    # stern: pod, container, and the time that kubelet noted.
+    r"|(?<!.)(?P<stern>[a-z][a-z0-9.-]{0,240}-\d{1,5}) [a-z][a-z0-9-]{0,62}(?= \d{4}-\d\d-\d\dT\d)"
     # CloudWatch's stream of a host of SageMaker, behind its time.
     r"|(?<=\d )(?P<stream>(?=\S{1,255}/algo-)[\w.-]{1,128}/(?P<algo>algo-\d{1,4})-\d{10,13})(?= )"
     r"|(?P<service>[A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|(?= |$)"
@@ -74,7 +76,7 @@ _WRITER = re.compile(
 _OF_GROUP = re.compile(r"\[Rank \d{1,7}\] (?:Watchdog|NCCL|Found|Timeout|Exception|Some|To avoid|Received|Observed|Future)")
 """torch before 2.2 writes the number within the group like this."""
 _LABELS = ("task", "pod", "service", "unit", "actor", "tee", "box")
-_ALIKE = ("server", "local", "node", "stream")
+_ALIKE = ("server", "local", "node", "stream", "stern")
 _OUTER = ("pod", "service", "unit")
 _RANKS = ("rank", "ranked", "short", "tagged", "worker")
 _MOST_ELEMENTS = 8
@@ -126,6 +128,8 @@ def front(line: str) -> Front:
             labels["tee"] = re.sub(r"\W", "", found["local"])
         elif kind == "worker_of":
             labels["task"] = found[kind]
+        elif kind == "stern":
+            labels["pod"] = found["stern"]
         elif kind == "stream":
             host = labels["pod"] = found["algo"]
         elif kind == "node":

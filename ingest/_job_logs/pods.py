@@ -13,7 +13,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from forensics.ingest._job_logs import pod_rows
+from forensics.ingest._job_logs import pod_rows, supervised
 from forensics.ingest._job_logs.ended import DESCRIBED, Ended
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.prompts import is_command
@@ -21,6 +21,7 @@ from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *pod_rows.WORDS,
+    *supervised.WORDS,
     "kubectl ",
     "global_ranks=[",
     "Error pod ",
@@ -33,6 +34,7 @@ WORDS = (
     " exited with a non-zero status of ",
     "The node was low on resource: ",
     "Pod ephemeral local storage usage exceeds",
+    "first failed job: ",
     "Gracefully stopping",
     "Aborting on container exit",
 )
@@ -50,6 +52,8 @@ _STOPPING = ("Gracefully stopping", "Aborting on container exit")
 _SERVICE = re.compile(
     r"^(?P<service>rank_?(?P<rank>\d{1,5})(?:-1)?|[A-Za-z][\w.-]{0,62}-\d{1,5}) exited with code (?P<code>\d{1,3})\b"
 )
+# The controller of JobSets, of the job of one slice or worker.
+_FIRST_JOB = re.compile(r"first failed job: (?P<job>[a-z0-9][\w.-]{0,252}?)\)")
 _ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{0,252}) +\d{1,3}/\d{1,3} +OOMKilled +\d{1,9}\b")
 # What is shown below is the log of one pod, whose agent says which ranks it started.
 _SHOWN = re.compile(
@@ -76,6 +80,7 @@ class Pods:
     def __init__(self) -> None:
         self.ranks: dict[str, int] = {}
         self.rows = pod_rows.PodRows()
+        self._supervised = supervised.Supervised()
         self._pod: str | None = None
         self._shown: str | None = None
         self._reason: str | None = None
@@ -97,6 +102,7 @@ class Pods:
         if not self.is_open and not mentions(line, WORDS):
             return
         self.rows.feed(number, line)
+        yield from self._supervised.feed(line)
         if shown := _SHOWN.match(line):
             self._shown = shown["pod"]
         elif "kubectl " in line and is_command(line):
@@ -117,6 +123,8 @@ class Pods:
         elif (status := _STATUS.search(line)) and status["pod"] not in self._ended:
             self._ended.add(status["pod"])
             yield Ended(None, f"pod={status['pod']}{DESCRIBED}", label(status["pod"]))
+        elif job := _FIRST_JOB.search(line):
+            yield from self._end(job["job"], None, DESCRIBED)
         elif mentions(line, _STOPPING):
             self._is_stopping = True
         elif service := _SERVICE.match(line):
@@ -152,10 +160,10 @@ class Pods:
             if rank is not None:
                 self.ranks[label(pod)] = rank
 
-    def _end(self, pod: str, code: int, how: str) -> Iterator[Ended]:
+    def _end(self, pod: str, code: int | None, how: str) -> Iterator[Ended]:
         if pod not in self._ended:
             self._ended.add(pod)
-            yield Ended(None, f"exitcode={code} pod={pod}{how}", label(pod))
+            yield Ended(None, f"exitcode={'unknown' if code is None else code} pod={pod}{how}", label(pod))
 
 
 def label(pod: str) -> str:

@@ -74,6 +74,10 @@ _NO_WORK = re.compile(
 )
 
 
+_LOADS = re.compile(rb"(?i:\b(?:load|resum|restor|recover)(?:ing|ed) )[^\n]{0,60}?[Cc]heckpoint")
+_MOST_LOADS = 1024
+
+
 class Point(NamedTuple):
     """One line; `at_s` counts from 1970 as if a time in front were UTC, or from the begin of a bar."""
 
@@ -150,12 +154,15 @@ class ProgressLines:
         self._pairs: dict[str, tuple[int, int]] = {}
         self._in_epochs: set[str] = set()
         self._reports: dict[_Key, tuple[int, float]] = {}
+        self._loads: list[int] = []
 
     def survey(self, number: int, block: bytes, origins: Origins) -> None:
         """Take whole lines, the first of which has this number."""
         self._blocks += 1
         if (self._blocks - 1) % self._every:
             return
+        if b"heckpoint" in block and len(self._loads) < _MOST_LOADS:
+            self._loads += [number + block.count(b"\n", 0, found.start()) for found in _LOADS.finditer(block)]
         has_parts = b"\r" in block
         place = counted = 0
         while hit := _HINT.search(block, place):
@@ -220,7 +227,7 @@ class ProgressLines:
         Bars are left out: work that one rank does by itself may outlast the end of another one.
         """
         series = [[[p for p in part if p.clock != "bar"] for part in each.closed()] for each in self._series.values()]
-        return resumed([[part for part in each if part] for each in series], ends, stalls, errors)
+        return resumed([[part for part in each if part] for each in series], ends, stalls, errors, self._loads)
 
     def unresumed(self, rows: Iterable[LogPosition]) -> Iterator[LogPosition]:
         """Rows of reports below which no steps go on: the program that got such an error may have tried again."""

@@ -24,16 +24,29 @@ Parts = Sequence[Sequence[Counted]]
 """Lines of one series, cut where the number falls."""
 
 
-def resumed(series: Sequence[Parts], ends: Sequence[int], stalls: Sequence[int], errors: Sequence[int]) -> int | None:
+def resumed(
+    series: Sequence[Parts], ends: Sequence[int], stalls: Sequence[int], errors: Sequence[int], loads: Sequence[int] = ()
+) -> int | None:
     """The line in which steps go on after the last of these ends after which they do: two of one series.
 
     After watchdogs gave up only steps that begin again count: a program that ends prints what it had not written yet. After an
-    error, which a program may survive, they have to begin again later, as their times say.
+    error, which a program may survive, they have to begin again later, as their times say, or a checkpoint was loaded (`loads`)
+    and steps go on.
     """
     parts = [_lines(part) for each in series for part in each]
     again = [_lines(part) for each in series for part in each[1:]]
     found = (_after(parts, ends), _after(again, stalls, whole=True), _after([*_anew(series)], errors, whole=True))
-    return max((line for line in found if line is not None), default=None)
+    loaded = _loaded(parts, (*stalls, *errors), loads)
+    return max((line for line in (*found, loaded) if line is not None), default=None)
+
+
+def _loaded(parts: Sequence[Sequence[int]], before: Sequence[int], loads: Sequence[int]) -> int | None:
+    """The last line that tells of a checkpoint that was loaded below one of these, with steps below it."""
+    for load in sorted(loads, reverse=True):
+        goes_on = any(sum(line > load for line in part) >= _LEAST_ANEW for part in parts)
+        if goes_on and any(line < load for line in before):
+            return load
+    return None
 
 
 def _lines(part: Sequence[Counted]) -> list[int]:

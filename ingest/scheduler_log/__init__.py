@@ -57,6 +57,8 @@ _SLURM_EVENTS = (
         "{job} preemption",
         ("Preempted ", "preempted "),
     ),
+    # The controller of JobSets, of the job of one slice or worker.
+    pattern("process_exit", r"first failed job: (?P<job>[a-z0-9][\w.-]{0,252}?)\)", "exitcode=unknown pod={job}"),
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
 )
@@ -80,6 +82,7 @@ _REASONS = {
 _WORDS = (
     *("Name: ", "Node", "JobId=", "CANCELLED", "oom", "Normal", "Warning"),
     *("Reason: ", "Exit Code: ", "Finished: ", "low on resource: ", "usage exceeds "),
+    "first failed job: ",
     *down_nodes.WORDS,
     *lost_by_job.WORDS,
 )

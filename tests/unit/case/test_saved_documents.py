@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from email.message import EmailMessage
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -93,6 +94,30 @@ def test_what_a_reply_quotes_of_something_that_is_over(said: str, ranks: set[int
     (tmp_path / "reply.txt").write_text(f"{said}\n\nOn Mon, 2 Mar 2026 Jo wrote:\n{QUOTED}")
     (tmp_path / "empty.log").write_text("step 1 loss 2.0\n")
     assert named(verdict_of(tmp_path)) == ranks
+
+
+def document(*paragraphs: str) -> str:
+    rows = "".join(f'<w:p w:rsidR="1"><w:r><w:rPr/><w:t xml:space="preserve">{each}</w:t></w:r></w:p>' for each in paragraphs)
+    return (
+        f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<w:document xmlns:w="x"><w:body>{rows}</w:body></w:document>'
+    )
+
+
+def test_a_document_of_word(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "incident.docx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/document.xml", document("Incident &amp; notes", *(RAISED + LOST).splitlines()))
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_recording_of_a_terminal(version: int, tmp_path: Path) -> None:
+    shown = f"step 1 loss 2.0\n{RAISED}{LOST}".replace("\n", "\r\n")
+    events = [[at, "o", shown[at : at + 40]] for at in range(0, len(shown), 40)]
+    typed = [0.1, "i", "[rank5]: ValueError: typed\r\n"]
+    lines = [json.dumps(each) for each in ({"version": version, "width": 80, "height": 24}, [0, "o", ""], typed, *events)]
+    (tmp_path / "a.cast").write_text("\n".join(lines) + "\n")
+    assert named(verdict_of(tmp_path)) == {2}
 
 
 def test_hostile_documents_give_nothing(tmp_path: Path) -> None:

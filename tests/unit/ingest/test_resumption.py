@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from forensics.ingest._job_logs.resumption import resumed
+from tests.recordings.verdicts import named, pasted
 
 
 @dataclass(frozen=True)
@@ -38,3 +40,30 @@ def test_an_error_is_over_where_steps_begin_again_later(below: Sequence[Line], b
 
 def test_steps_that_go_on_do_not_show_that_an_error_was_survived() -> None:
     assert resumed([[lines(1, 0, 30, 60, 90, 120)]], (), (), (3,)) is None
+
+
+@pytest.mark.parametrize(
+    ("load", "begin"), [(11, 11), (9, None), (13, None)], ids=["below the error", "above it", "two steps below"]
+)
+def test_an_error_is_over_where_a_checkpoint_was_loaded_and_steps_go_on(load: int, begin: int | None) -> None:
+    series = [[lines(1, None, None, None), lines(12, None, None, None)]]
+    assert resumed(series, (), (), (10,), (load,)) == begin
+
+
+RAISED = '[rank3]: Traceback (most recent call last):\n[rank3]:   File "a.py", line 4, in <module>\n[rank3]: ValueError: x\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "steps", "ranks"),
+    [
+        ("Loading checkpoint from step 20\n", 9, set()),
+        ("Resuming from the checkpoint of step 20\n", 9, set()),
+        ("Loading checkpoint from step 20\n", 1, {3}),  # nothing shows that it went on
+        ("Saved checkpoint of step 20\n", 9, {3}),
+    ],
+)
+def test_the_log_of_a_job_that_loaded_a_checkpoint(tmp_path: Path, said: str, steps: int, ranks: set[int]) -> None:
+    text = "step 10 loss 3.1\nstep 20 loss 3.0\n" + RAISED + said
+    verdict = pasted(tmp_path, text + "".join(f"step {at} loss 2.{at}\n" for at in range(30, 30 + 10 * steps, 10)))
+    pointed = {3} if any("rank 3" in each for each in verdict.leads) else set()
+    assert named(verdict) | pointed == ranks

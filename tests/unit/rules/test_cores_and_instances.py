@@ -1,4 +1,4 @@
-"""Where to begin by a core that one process left, and by an instance that was taken from under a node of a job."""
+"""Where to begin by a core that one process left, and by an instance that failed, or was taken from under a node of a job."""
 
 from __future__ import annotations
 
@@ -81,3 +81,16 @@ def test_the_node_whose_instance_was_ended(tmp_path: Path) -> None:
 )
 def test_nodes_that_are_no_lead(tmp_path: Path, text: str) -> None:
     assert not begin_with(tmp_path, "jobs.json", text)
+
+
+def cluster(*states: str) -> str:
+    rows = [{"InstanceId": f"i-0c{at}", "InstanceStatus": {"Status": state}} for at, state in enumerate(states)]
+    return json.dumps({"ClusterNodeSummaries": rows})
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [(("Running", "Failure"), "i-0c1 and the ranks there"), (("Failure", "Failure"), ""), (("Running",), "")],
+)
+def test_instances_of_a_cluster_of_hyperpod(tmp_path: Path, states: tuple[str, ...], said: str) -> None:
+    assert said in (found := begin_with(tmp_path, "nodes.json", cluster(*states))) and bool(said) == bool(found)

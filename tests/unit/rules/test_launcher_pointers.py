@@ -20,6 +20,8 @@ MSRUN = "[ERROR] ME(130:28,MainProcess):2026-01-03-14:22:26.839.923 [m/_api.py:2
 PADDLE = "Container rank {} status failed cmd ['python', '-u', 't.py'] code -6 log log/default.2.log\n"
 NIC = "cn-{0}:91:{1} [0] transport/net_ib.cc:93 NCCL WARN NET/IB : {2}Got async event : {3}\n"
 COLOSSAL = "Error: failed to run torchrun --nnodes=2 --node_rank=1 t.py on gx-{}, is localhost: False, exception: {}\n"
+EXITED = "2026-01-15 13:41:10,551 WARN exited: fit_{} ({}; not expected)\n"
+UNIT = "● fit@{0}.service - Trainer rank {0}\n     Loaded: loaded (/etc/systemd/system/fit@.service)\n   Main PID: {1}\n"
 COMPOSE = "fit-0  | epoch 1 loss 2.0\nfit-{0} exited with code {1}\n"
 PODS = "NAME                 READY   STATUS    RESTARTS   AGE\n"
 
@@ -53,10 +55,16 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
         (HOROVOD.format("gx-2", 0, 1), "the log of process 0 of Horovod on gx-2"),
         (TPU.format("job-15"), "the log and chips of worker job-15.svc"),
         (NEAR.format(3) * 2, "the calls of number 3 of the communicator"),
-        (COMPOSE.format(2, 137) + COMPOSE.format(0, 1), "the log of container fit-2, the kernel log"),
+        (COMPOSE.format(2, 137) + COMPOSE.format(0, 1), "the log of fit-2, the kernel log"),
         ("ssh: connect to host gx-4 port 22: No route to host\n", "whether gx-4 is up"),
         ("pdsh@gx-0: gx-4: ssh exited with exit code 255\n", "whether gx-4 is up"),
         (COLOSSAL.format(4, "No authentication methods available"), "whether gx-4 is up"),
+        (
+            EXITED.format(2, "terminated by SIGSEGV (core dumped)") + EXITED.format(0, "exit status 1"),
+            "the log of fit_2, the ker",
+        ),
+        (UNIT.format(2, "5102 (code=killed, signal=KILL)") + UNIT.format(1, "5101 (python)"), "the log of fit@2.service"),
+        ("jobset failed due to one or more job failures (first failed job: gpt-workers-2)\n", "the log of pod gpt-workers-2"),
         (PADDLE.format(2), "the end of the log of local rank 2"),
         (NIC.format(1, 91, "", "local catastrophic error"), "of cn-1: its own NIC reported a local catastrophic error"),
         (
@@ -97,6 +105,11 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
         TPU.format("job-15") + TPU.format("job-14"),
         PADDLE.format(2) + PADDLE.format(3),
         COMPOSE.format(2, 137) + COMPOSE.format(0, 137),
+        EXITED.format(0, "exit status 1") + EXITED.format(2, "terminated by SIGKILL"),
+        EXITED.format(2, "terminated by SIGTERM"),
+        EXITED.format(2, "exit status 0").replace("not expected", "expected"),
+        UNIT.format(2, "5102 (code=exited, status=1/FAILURE)"),
+        UNIT.format(2, "5102 (code=killed, signal=KILL)") + UNIT.format(1, "5101 (code=killed, signal=KILL)"),
         "ssh: connect to host gx-4 port 22: No route to host\nssh: connect to host gx-5 port 22: No route to host\n",
         "ssh: connect to host github.com port 22: Connection timed out\n",
         "pdsh@gx-0: gx-4: ssh exited with exit code 1\n",
