@@ -92,8 +92,9 @@ HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
 """
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
-_BY_SSH = """
-SELECT subject, min(source) FROM logged_event WHERE kind = 'ssh_failed' AND NOT after_cancel GROUP BY subject ORDER BY subject
+_BY_SSH = f"""
+SELECT subject, min(source) FROM logged_event WHERE kind = 'ssh_failed' AND NOT after_cancel AND {OF_THE_JOB}
+GROUP BY subject ORDER BY subject
 """
 # Containers that Docker Compose saw killed before another one failed, of which nothing shows the rank.
 _CONTAINERS = r"""

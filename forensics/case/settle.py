@@ -12,6 +12,7 @@ from forensics.case.former_logs import leave_out_former_logs
 from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
+from forensics.case.old_events import set_old_events_aside
 from forensics.case.other_runs import leave_out_other_runs
 from forensics.case.owners import NO_RANK, name_owners
 from forensics.case.repeated_dumps import number_dumps
@@ -238,6 +239,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
     forget_numbers_of_looks(connection)
     leave_out_other_runs(connection)
     leave_out_former_logs(connection)
+    set_old_events_aside(connection)
     number_dumps(connection, artefacts)
     add_processes(connection, artefacts)
     forget_refuted_numbers(connection)

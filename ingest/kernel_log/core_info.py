@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 _FIELD = re.compile(r"\s{0,24}(?P<name>PID|Signal|Hostname|Command Line|Timestamp): (?P<value>.{1,2000})")
 _NUMBER = re.compile(r"(\d{1,9}) \(")
+_WHEN = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)")
 _LOCAL = re.compile(r" --?local[_-]rank[ =](\d{1,5})(?= |$)")
 # SIGILL, SIGBUS, SIGFPE, SIGSEGV: nobody sends them.
 _FAULTS = frozenset({"4", "7", "8", "11"})
@@ -43,4 +44,6 @@ class CoreInfo:
         local = _LOCAL.search(self._said.get("Command Line", ""))
         if pid is None or local is None or fault is None or fault[1] not in _FAULTS:
             return None
-        return f"pid={pid[1]} local_rank={local[1]} signal={fault[1]}", self._said["Hostname"]
+        when = _WHEN.search(self._said.get("Timestamp", ""))
+        since = f" since={when[1]}T{when[2]}" if when else ""
+        return f"pid={pid[1]} local_rank={local[1]} signal={fault[1]}{since}", self._said["Hostname"]

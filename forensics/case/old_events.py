@@ -1,0 +1,30 @@
+"""Failures of hosts that are dated long before the first step that the logs of the job show: they are of something else.
+
+Local times of a kernel or of systemd name no zone, nor do most logs: fourteen hours are the most between two of them.
+"""
+
+from __future__ import annotations
+
+from forensics.case.database import Connection, has_rows
+from forensics.ingest._shared.dump_times import time_in
+
+_KINDS = ("client_evicted", "core_dumped", "hung_task", "segfault", "process_exit")
+_FIRST_STEP = "SELECT min(at_s) FROM log_progress WHERE clock = 'line'"
+# Ends that a launcher writes are of the run whose log it writes.
+_DATED = f"""
+SELECT source_id, locator, kind, subject, text FROM log_events
+WHERE kind IN {_KINDS} AND rank IS NULL AND (kind <> 'process_exit' OR contains(subject, ' since='))
+"""
+_EARLIER = "UPDATE log_events SET kind = 'earlier_' || kind WHERE source_id = ? AND locator = ? AND kind = ?"
+_LONG_S = (24 + 14) * 3600
+
+
+def set_old_events_aside(connection: Connection) -> None:
+    """Call them `earlier_`, as those of a former start of a job are."""
+    if not has_rows(connection, "log_progress") or not has_rows(connection, "log_events"):
+        return
+    ((first,),) = connection.execute(_FIRST_STEP).fetchall()
+    for source, locator, kind, subject, text in connection.execute(_DATED).fetchall() if first is not None else ():
+        time_ns = time_in(f"{subject} {text}")
+        if time_ns is not None and time_ns / 1e9 + _LONG_S < first:
+            connection.execute(_EARLIER, (source, locator, kind))
