@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import PLAINLY_SHORT, BusyHosts
-from forensics.rules.reductions.pipeline.guest_hosts import guest_shares
+from forensics.rules.reductions.hardware.guests import guest_shares
 from forensics.rules.reductions.ranks.roster import Roster
 
 # Hosts that stand out, of all: what is so on more of them is how the machines are used.

@@ -9,9 +9,8 @@ runs ahead, that the ranks of the host come last to the calls with those of quie
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 import numpy as np
@@ -33,6 +32,7 @@ from forensics.model import (
 )
 from forensics.rules.reductions.arrivals.lateness import Latenesses
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.guests import FEW_GUESTS, MOST_GUESTS, ComputingGuests, guest_shares
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of
 from forensics.rules.reductions.pipeline.layout import Layout
@@ -43,8 +43,8 @@ from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import Floats
 from forensics.rules.reductions.text.evidence_text import counted
 
-# Of the GPUs of a host that has guests; a guest on a few is a desktop or somebody's notebook.
-_MOST, _FEW = 0.75, 0.25
+# Times the usual step: one in which the job saves or evaluates is longer, and tells less of what it computes.
+_LONG = 1.5
 _LEAST_STEPS, _LEAST_SIDE = 3, 3
 # Of the steps in which the host works longer by half of what it usually does.
 _OFTEN = 0.75
@@ -66,7 +66,7 @@ class GuestHost:
 
     `ranks` are all that run there: what slows those whose work is known slows the others.
     In `steps` steps of `step_ns`, since the moment `since_ns` on its clock; None where it was so from the first one on. `shown`
-    says by what that is seen.
+    says by what that is seen, `drawn` what power says of the guests.
     """
 
     host: str
@@ -80,6 +80,7 @@ class GuestHost:
     statement: str
     state_source: str
     source: str | None
+    drawn: str | None = None
 
 
 GuestHosts = NewType("GuestHosts", tuple[GuestHost, ...])
@@ -111,11 +112,12 @@ def guest_hosts(
     layout: Layout,
     records: Recorded,
     late: Latenesses,
+    computing: ComputingGuests,
 ) -> GuestHosts:
     """Compare hosts with guests with those without; nothing is read where no host has guests on its GPUs, or most have."""
     shares = guest_shares(hardware, roster)
-    odd = [host for host, share in shares.items() if share >= _MOST]
-    quiet = [host for host, share in shares.items() if share <= _FEW]
+    odd = [host for host, share in shares.items() if share >= MOST_GUESTS]
+    quiet = [host for host, share in shares.items() if share <= FEW_GUESTS]
     if not odd or len(odd) > len(quiet):
         return GuestHosts(())
     hosts = _hosts(records.of(), roster, layout, {*odd, *quiet})
@@ -125,9 +127,10 @@ def guest_hosts(
     found = [
         _found(host, hosts[host], rows, (hardware, roster), paths)
         for host in odd
-        if host in hosts and (rows := _longer(hosts[host], beside, last)) is not None
+        if host in hosts and (rows := _longer(hosts[host], beside, last, host in computing)) is not None
     ]
     found = found or [each for host in odd if (each := _last_of_all(host, quiet, late, roster, hardware)) is not None]
+    found = [replace(each, drawn=computing.get(each.host)) for each in found]
     return GuestHosts(tuple(sorted(found, key=lambda each: (-each.excess, each.ranks))))
 
 
@@ -171,27 +174,22 @@ def _guests(ranks: Iterable[int], hardware: Hardware) -> list[Sign]:
     return [sign for rank in ranks for sign in hardware.signs.get(rank, ()) if sign.kind is Oddity.SHARED]
 
 
-def guest_shares(hardware: Hardware, roster: Roster) -> dict[str, float]:
-    """The part of the ranks of each host whose GPU has a guest."""
-    together: dict[str, list[bool]] = defaultdict(list)
-    for rank, host in sorted(roster.hosts.items()):
-        if host is not None:
-            together[host].append(any(sign.kind is Oddity.SHARED for sign in hardware.signs.get(rank, ())))
-    return {host: sum(each) / len(each) for host, each in together.items() if len(each) > 1}
-
-
 def _hosts(records: Mapping[int, Record], roster: Roster, layout: Layout, wanted: Iterable[str]) -> dict[str, _Host]:
     """Hosts by name, over the steps that the records of all of their ranks end with."""
     known = {rank: each for rank, record in records.items() if (each := _outside(record)) is not None}
     count = min((len(work) for work, _ in known.values()), default=0)
+    if not count:
+        return {}
+    length = np.median([np.diff(moments[-count - 1 :]) for _, moments in known.values()], axis=0)
+    usual = np.flatnonzero(length <= _LONG * np.median(length))
     found = {}
     for host in sorted(wanted):
         ranks = tuple(rank for rank in sorted(known) if roster.host_of(rank) == host)
         if ranks:
-            work = np.stack([known[rank][0][-count:] for rank in ranks])
+            work = np.stack([known[rank][0][-count:][usual] for rank in ranks])
             begins = known[ranks[0]][1][-count - 1 :]
             stages = tuple(sorted({place.stage if (place := layout.places.get(rank)) else None for rank in ranks}, key=str))
-            found[host] = _Host(ranks, stages, work, begins.tolist(), float(np.median(np.diff(begins))))
+            found[host] = _Host(ranks, stages, work, begins[usual].tolist(), float(np.median(np.diff(begins))))
     return found
 
 
@@ -210,18 +208,19 @@ def _outside(record: Record) -> tuple[Floats, np.typing.NDArray[np.int64]] | Non
     return (length - np.diff(inside)) / length, moments
 
 
-def _longer(host: _Host, quiet: Sequence[_Host], last: int | None) -> tuple[Floats, int] | None:
+def _longer(host: _Host, quiet: Sequence[_Host], last: int | None, computes: bool) -> tuple[Floats, int] | None:
     """By which part of a step a host works longer in each step from a place on; None where nothing shows that it does.
 
     Ranks of the same stages have the same work. Inner stages of a pipeline wait for messages while others work; the last one
-    turns round by itself, and the first one may begin before all others, so that both are held against their own past only.
+    turns round by itself, and the first one may begin before all others, so that both are held against their own past only,
+    unless power shows that the guest `computes`.
     """
     alike = [each for each in quiet if each.stages == host.stages]
     if alike:
         return _since(host, np.median([each.usual for each in alike], axis=0), _LEAST_ALIKE, past=False)
     if last is None:
         return None
-    is_inner = not {None, 0, last} & {*host.stages}
+    is_inner = computes or not {None, 0, last} & {*host.stages}
     others = [each for each in quiet if last not in each.stages and None not in each.stages]
     if not others:
         return None
@@ -274,6 +273,7 @@ def findings_of_guests(found: GuestHosts, liveness: Liveness, roster: Roster) ->
             evidence=(
                 Evidence(each.shown, each.source),
                 Evidence(f"{each.guests} of its {len(each.ranks)} GPUs have a guest: {each.statement}", each.state_source),
+                *([Evidence(f"{each.drawn}: the guests compute", each.state_source)] if each.drawn else []),
             ),
             granularity=Granularity.HOST,
             anomaly=Anomaly.FAIL_SLOW,

@@ -14,7 +14,9 @@ from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.guests import ComputingGuests
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts
+from forensics.rules.reductions.ranks.roster import Roster
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
 
@@ -78,6 +80,26 @@ def test_a_host_of_an_inner_stage_is_held_against_another_one_of_the_pipeline(
         connection.execute(f"UPDATE operations SET duration_ns = NULL WHERE NOT ({timed})")
         hosts = supply_of(connection, instead={Hardware: guests(range(4, 8))}).get(GuestHosts)
     assert [each.ranks for each in hosts] == ranks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("node", "fault", "named"), [(0, True, True), (3, True, True), (0, False, False), (3, False, False)])
+@pytest.mark.first(2)
+def test_power_tells_the_first_and_the_last_stage_from_one_that_begins_or_turns_by_itself(
+    node: int, fault: bool, named: bool, tmp_path: Path
+) -> None:
+    """Without it nobody is named that works longer from the first recorded step on; nor with it who works no longer."""
+    ranks = range(4 * node, 4 * node + 4)
+    made = simulate(JOB, [parse(f"background-compute@node{node}:50%+before")] if fault else [], 3, iterations=14)
+    with case_of(made, tmp_path, timing=True) as connection:
+        roster = supply_of(connection).get(Roster)
+        computing = {roster.host_of(ranks[0]): "900 W"}
+        without, by_power = (
+            supply_of(connection, instead={Hardware: guests(ranks), ComputingGuests: drawn}).get(GuestHosts)
+            for drawn in ({}, computing)
+        )
+    assert [each.ranks for each in by_power] == ([tuple(ranks)] if named else [])
+    assert not without
 
 
 def late_at(rank: int, *, members: tuple[int, ...] = (), lost_ms: int = 900, late: int = 9) -> Lateness:
