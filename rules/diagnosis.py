@@ -110,7 +110,9 @@ def _verdict(
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and outcome is not Outcome.HEALTHY
-    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, pace, signs) if nobody else ()
+    steady = pace.pace is Pace.STEADY and not signs
+    speed = None if not steady else compared
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, speed) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -157,16 +159,16 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
 
 
 def _where_to_begin(
-    supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, pace: Speed, signs: Sequence[str]
+    supply: Supply, trees: Sequence[tuple[TreeLine, ...]], judged: Judgement, steady: Comparison | None
 ) -> tuple[str, ...]:
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
 
-    A job that moves has only what may make it slow, such as a rank that the others wait for again and again; none of it is a
-    fault at a steady speed.
+    A job that moves has only what may make it slow, such as a rank that the others wait for again and again. At a `steady`
+    speed none of it is a fault, but for a GPU that computes while the others wait where nothing compared the ranks.
     """
     if supply.get(Liveness).shown:
-        if pace.pace is Pace.STEADY and not signs:
-            return ()
+        if steady is not None:
+            return () if steady.by else tuple(supply.call(power_pointers))
         stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
         hardware = (*supply.call(of_speed), *supply.call(host_pointers))
         return (*round_pointers(supply.get(StacksByRank)), *supply.call(processor_pointers), *stages, *hardware)

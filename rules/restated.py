@@ -23,12 +23,16 @@ def says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
 
 
 def leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
-    """Whether it says that one of several ranks is slow, by the same or not by what, where the first names some of these."""
+    """Whether it says that one of several ranks is at fault, by the same or not by what, where the first names some of these.
+
+    Of one that stopped it has to explain no more than the first, and by the same cause.
+    """
     open_, named = each.finding, first.finding
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
+    stopped = open_.anomaly is named.anomaly and open_.cause is named.cause and each.explains <= first.explains
     why = open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN
     surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
-    return slow and why and surer and not first.contradictions and names_one_of(named, open_)
+    return (slow or stopped) and why and surer and not first.contradictions and names_one_of(named, open_)
 
 
 def names_one_of(best: Finding, found: Finding) -> bool:

@@ -160,7 +160,7 @@ def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str])
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
     launched = is_of_device(judged, culprit)
     name = _stage(judged, culprit, launched)
-    on_device = culprit.device or (culprit.stage == judged.attribution.sync and launched)
+    on_device = culprit.device or launched
     of_host = culprit.stage in _ON_HOST and not culprit.device
     component = Component.HOST if of_host else Component.COMPUTE if on_device else Component.UNKNOWN
     return Finding(
@@ -199,9 +199,9 @@ def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least
     on_device = bool(matrix.device) or matrix.asked or any(group.backend not in HOST_BACKENDS for group in groups)
     if culprit.device or not on_device:
         return Cause.COMPUTE_SLOW
-    if culprit.stage != judged.attribution.sync:
-        return Cause.HOST_STALL
-    return Cause.COMPUTE_SLOW if launched else Cause.UNKNOWN
+    if launched:
+        return Cause.COMPUTE_SLOW
+    return Cause.HOST_STALL if culprit.stage != judged.attribution.sync else Cause.UNKNOWN
 
 
 def _confidence(judged: WindowVerdict, culprit: Culprit) -> Confidence:

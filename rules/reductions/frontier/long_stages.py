@@ -12,9 +12,12 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.roles import roles_differ
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, WindowVerdict, judge
+from forensics.rules.reductions.frontier.waits import Made
 
 # Of what a rank is late by: a host that launched its work later by less leaves nearly all of it to its device.
 _OF_HOST = 0.2
+# Of what a rank is late by: so long others wait in calls that it made in time.
+_AWAITED = 0.5
 # Of what a rank is late by, at the first collective of a step: jitter of equal ranks is less.
 _EARLY = 0.3
 # As much is jitter: a device that is slower in all that it does loses more in forward alone.
@@ -57,9 +60,26 @@ def is_of_device(judged: WindowVerdict, culprit: Culprit) -> bool:
     noted, waits = (judged.matrix.arrived or {}).get(culprit.stage), judged.waits
     if noted is None and waits is not None and culprit.stage == judged.attribution.sync:
         later = _beside_others(judged, culprit, waits.launched, _RECORDED)
+    elif noted is None and waits is not None and waits.made is not None:
+        later = _launched_and_awaited(judged, culprit, waits.made)
     else:
         later = _beside_others(judged, culprit, noted, _NOTED)
     return later is not None and float(later.max()) <= _OF_HOST * culprit.typical_ns
+
+
+def _launched_and_awaited(judged: WindowVerdict, culprit: Culprit, made: Made) -> Floats | None:
+    """By how much later hosts made the calls of a stage behind which ranks meet; None unless the others wait in these calls.
+
+    A host that stays in the stage although it made them in time waits there for its own device.
+    """
+    places = [place for place, column in enumerate(judged.matrix.columns) if column.stage == culprit.stage]
+    known = [place for place in places if np.isfinite(made.waited[:, place]).any()]
+    if not known:
+        return None
+    launched, waited = made.launched[:, known[-1]], made.waited[:, known[-1]]
+    less = _beside_others(judged, culprit, -waited, _RECORDED)
+    is_awaited = less is not None and float(less.min()) >= _AWAITED * culprit.typical_ns
+    return _beside_others(judged, culprit, launched, _RECORDED) if is_awaited else None
 
 
 def is_late_before(judged: WindowVerdict, culprit: Culprit) -> bool:

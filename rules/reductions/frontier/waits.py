@@ -156,12 +156,23 @@ def united(waits: Iterable[Wait]) -> float:
     return float(total)
 
 
+class Made(NamedTuple):
+    """Calls that hosts made in each stage, `[step, column, rank]`, NaN where none is known.
+
+    `launched` is the time from the begin of the stage until the last one was made, `waited` the longest wait in one of them,
+    which may end in a later stage.
+    """
+
+    launched: Floats
+    waited: Floats
+
+
 class Waiting(NamedTuple):
     """Time spent waiting in ns by stage, `[step, column, rank]`, and the stage in which most of it ends.
 
     `unstaged`: what of that in stage `where` lies before it in no stage. `of_all`: it is known of every rank in every step.
     `first` is what was waited in the first call of the step that counts in that stage, `launched` the time from the begin of
-    the stage until the host had made the last one (`[step, rank]`, NaN: not known).
+    the stage until the host had made the last one (`[step, rank]`, NaN: not known). `made` are the calls of all stages.
     """
 
     times: Floats
@@ -170,6 +181,7 @@ class Waiting(NamedTuple):
     of_all: bool = True
     first: Floats | None = None
     launched: Floats | None = None
+    made: Made | None = None
 
 
 def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
@@ -214,7 +226,20 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
                 times[row, stage, column] = united(found)
     times[:, where] = _filled(times[:, where], known, matrix.durations[:, where])
     unstaged = np.minimum(before[:, where], times[:, where])
-    return Waiting(times, where, unstaged, bool(known.all()), first, launched)
+    return Waiting(times, where, unstaged, bool(known.all()), first, launched, _made(waits, matrix, ends))
+
+
+def _made(waits: Waits, matrix: StageMatrix, ends: Ints) -> Made:
+    """The calls of each stage of which a recorder noted when the host made them."""
+    made = Made(*(np.full(matrix.durations.shape, np.nan) for _ in range(2)))
+    for row, column in np.ndindex(matrix.walls.shape):
+        for wait in waits.get((matrix.ranks[column], int(matrix.steps[row])), ()):
+            place = int(np.searchsorted(ends[row, :, column], wait.called, side="right"))
+            if wait.of_host and place < len(matrix.columns):
+                at, begun = (row, place, column), ends[row, place, column] - matrix.durations[row, place, column]
+                made.launched[at] = np.fmax(made.launched[at], wait.called - begun)
+                made.waited[at] = np.fmax(made.waited[at], wait.length)
+    return made
 
 
 def _of_meeting(by_stage: Mapping[int, Sequence[Wait]], where: int) -> list[Wait]:
