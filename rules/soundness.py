@@ -23,7 +23,7 @@ from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretc
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness
-from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few_steps
+from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_whole_steps
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.progress.varied import are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -66,8 +66,8 @@ NOT_COMPARED = "a rank that was slow before would not show: nothing here compare
 
 
 def speed_of_sound(found: Speed, times: StepTimes, compared: Comparison, cleared: Cleared) -> Speed:
-    """The speed, also by a few steps that are alike where a slow rank would stand out from the others, and a long step."""
-    few = of_few_steps(times) if not found.was_measured and compared.by is not None and _LONG_STEP in cleared else None
+    """The speed, also by usual steps alone where a slow rank would stand out from the others, and a long step."""
+    few = of_whole_steps(times) if not found.was_measured and compared.by is not None and _LONG_STEP in cleared else None
     return few or found
 
 

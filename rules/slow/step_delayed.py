@@ -143,7 +143,7 @@ def _finding(
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
-    turned = of_either(places, worst, place)
+    turned, amid = of_either(places, worst, place), place.in_pass or is_amid(worst, places)
     lost = sum(delay.excess_ns for delay in found)
     stated = not worst.one_of or _is_narrow(worst.ranks, roster, thresholds["most_members"])
     return Finding(
@@ -156,7 +156,7 @@ def _finding(
         granularity=(Granularity.GROUP if worst.one_of else Granularity.RANK) if stated else Granularity.JOB,
         members=Members.ONE_OF if worst.one_of and stated else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
-        by_design=_by_design(delays, found, worst, roster, thresholds, amid=place.in_pass or is_amid(worst, places)),
+        by_design=None if path.shows_device(worst) else _by_design(delays, found, worst, roster, thresholds, amid=amid),
         impact=Impact(round(lost), round(lost / (lost + delays.steps * delays.typical_ns), 3), len(found), "arrival"),
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(advice(worst),),

@@ -72,14 +72,18 @@ def _launched_and_awaited(judged: WindowVerdict, culprit: Culprit, made: Made) -
 
     A host that stays in the stage although it made them in time waits there for its own device.
     """
-    places = [place for place, column in enumerate(judged.matrix.columns) if column.stage == culprit.stage]
-    known = [place for place in places if np.isfinite(made.waited[:, place]).any()]
-    if not known:
+    place = _place_of_calls(judged, culprit, made)
+    less = None if place is None else _beside_others(judged, culprit, -made.waited[:, place], _RECORDED)
+    if less is None or float(less.min()) < _AWAITED * culprit.typical_ns:
         return None
-    launched, waited = made.launched[:, known[-1]], made.waited[:, known[-1]]
-    less = _beside_others(judged, culprit, -waited, _RECORDED)
-    is_awaited = less is not None and float(less.min()) >= _AWAITED * culprit.typical_ns
-    return _beside_others(judged, culprit, launched, _RECORDED) if is_awaited else None
+    return _beside_others(judged, culprit, made.launched[:, place], _RECORDED)
+
+
+def _place_of_calls(judged: WindowVerdict, culprit: Culprit, made: Made) -> int | None:
+    """The last column of a stage in which hosts make calls."""
+    places = [place for place, column in enumerate(judged.matrix.columns) if column.stage == culprit.stage]
+    known = [place for place in places if place < made.waited.shape[1] and np.isfinite(made.waited[:, place]).any()]
+    return known[-1] if known else None
 
 
 def is_late_before(judged: WindowVerdict, culprit: Culprit) -> bool:
@@ -98,7 +102,11 @@ def is_early_in_time(judged: WindowVerdict, culprit: Culprit) -> bool:
 
 
 def _later_to_first(judged: WindowVerdict, culprit: Culprit) -> Floats | None:
-    first = judged.waits.first if judged.waits is not None and culprit.stage == judged.attribution.sync else None
+    waits = judged.waits
+    first = waits.first if waits is not None and culprit.stage == judged.attribution.sync else None
+    if waits is not None and waits.made is not None and culprit.stage != judged.attribution.sync:
+        place = _place_of_calls(judged, culprit, waits.made)
+        first = None if place is None else waits.made.first[:, place]
     return _beside_others(judged, culprit, None if first is None else -first, _RECORDED)
 
 

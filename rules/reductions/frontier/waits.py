@@ -160,11 +160,12 @@ class Made(NamedTuple):
     """Calls that hosts made in each stage, `[step, column, rank]`, NaN where none is known.
 
     `launched` is the time from the begin of the stage until the last one was made, `waited` the longest wait in one of them,
-    which may end in a later stage.
+    which may end in a later stage, `first` that in the first one.
     """
 
     launched: Floats
     waited: Floats
+    first: Floats
 
 
 class Waiting(NamedTuple):
@@ -231,7 +232,7 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
 
 def _made(waits: Waits, matrix: StageMatrix, ends: Ints) -> Made:
     """The calls of each stage of which a recorder noted when the host made them."""
-    made = Made(*(np.full(matrix.durations.shape, np.nan) for _ in range(2)))
+    made = Made(*(np.full(matrix.durations.shape, np.nan) for _ in range(3)))
     for row, column in np.ndindex(matrix.walls.shape):
         for wait in waits.get((matrix.ranks[column], int(matrix.steps[row])), ()):
             place = int(np.searchsorted(ends[row, :, column], wait.called, side="right"))
@@ -239,6 +240,7 @@ def _made(waits: Waits, matrix: StageMatrix, ends: Ints) -> Made:
                 at, begun = (row, place, column), ends[row, place, column] - matrix.durations[row, place, column]
                 made.launched[at] = np.fmax(made.launched[at], wait.called - begun)
                 made.waited[at] = np.fmax(made.waited[at], wait.length)
+                made.first[at] = wait.length if np.isnan(made.first[at]) else made.first[at]
     return made
 
 

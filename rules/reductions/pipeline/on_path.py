@@ -13,6 +13,8 @@ from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 from forensics.rules.reductions.text.evidence_text import counted
 
 _SHOWN, _MS = 2, 1e6
+# Times what is expected, and of the delay.
+_FAR_LONGER, _MOST = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,21 @@ class OnPath:
         share = round(self.recoverable_ns / (self.recoverable_ns + steps * typical_ns), 3)
         impact = Impact(round(self.recoverable_ns), share, steps, "critical_path")
         return replace(finding, impact=impact, evidence=(*finding.evidence, *self._evidence()))
+
+    def shows_device(self, delay: Delay) -> bool:
+        """Whether a device was behind call after call of a pass that took far longer than expected, by most of the delay.
+
+        Memory that is allocated holds a host up once. Other lengths of samples make no pass of one rank twice as long.
+        """
+        if not delay.is_spread or delay.on_host is not False:
+            return False
+        own = [(step, node) for step, nodes in self.late if step.number == delay.step for node in nodes]
+        longer = [
+            step.durations[node] - step.expected[node]
+            for step, node in own
+            if step.durations[node] >= _FAR_LONGER * step.expected[node]
+        ]
+        return bool(sum(longer) >= _MOST * delay.excess_ns)
 
     def place(self, number: int) -> CallPlace | None:
         """Where a step was held up: its only late pass of the subject; None where there are several, or where it is the first.

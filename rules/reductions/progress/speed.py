@@ -24,7 +24,15 @@ from forensics.rules.reductions.frontier.verdicts import FrontierWindow, longest
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of, warmed_up
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
-from forensics.rules.reductions.progress.varied import Floats, even_pauses, longest_at_last, most_factor
+from forensics.rules.reductions.progress.varied import (
+    Floats,
+    even_pauses,
+    fills,
+    longest_at_last,
+    most_factor,
+    outer_thirds,
+    spread_of,
+)
 from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
@@ -43,8 +51,6 @@ _OF_DISORDER, _BUT_A_TENTH = 0.25, 0.9
 _MOST_RECORDS = 16
 # A call that stands for a step recurs over most of the record.
 _LEAST_COVER = 0.5
-# Now and then a step may last ten times as long (evaluation, checkpoints); what fills less than this is no step.
-_LEAST_FILLED = 0.25
 
 # The newest dump of each rank, by kind of call; the rarest that recurs often enough is its step.
 _STEP_CALLS = f"""
@@ -137,12 +143,16 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     return logged if logged.pace is Pace.SLOWER else found
 
 
-def of_few_steps(times: StepTimes) -> Speed | None:
-    """The speed by so few whole steps that only being alike says that none of them is slower; None where they are not.
+def of_whole_steps(times: StepTimes) -> Speed | None:
+    """The speed by steps that have the usual calls alone, saves and evaluations left out; None where they are not alike.
 
-    Of a lasting slowness they tell nothing: whoever takes it for the speed of a job must have compared its ranks.
+    Of few none may differ. They tell nothing of what was before: whoever takes it for the speed must have compared the ranks.
     """
     count = len(times.length)
+    if count > _LEAST_STEPS:
+        ends = times.length.cumsum().astype(np.int64).tolist()
+        found = _of_series(_Series("the calls that each usual step makes", times.length, ends, None, whole=True))
+        return found if found.pace is Pace.STEADY else None
     if not _FEWEST_STEPS <= count <= _LEAST_STEPS or times.length.max() > _ALIKE * times.length.min():
         return None
     length = times.typical_ns
@@ -212,9 +222,9 @@ def _of_series(series: _Series) -> Speed:
         before, after = float(np.median(lengths[:place])), float(np.median(lengths[place:]))
         reason = f"since then {_ms(after)} from one to the next, {_ms(before)} before, in {len(lengths)} steps by {series.by}"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=after / before, since_ns=int(ends[place]))
-    first, last = _outer_thirds(lengths)
+    first, last = outer_thirds(lengths)
     before, after = float(np.median(first)), float(np.median(last))
-    spread = max(_spread(first), _spread(last))
+    spread = max(spread_of(first), spread_of(last))
     factor = after / before if before > 0 else 1.0
     if factor >= max(SLOWER, spread):
         if len(last) < _LEAST_SIDE:  # a save or an evaluation may be as long, in two steps that it spans
@@ -223,10 +233,10 @@ def _of_series(series: _Series) -> Speed:
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
     differ = spread > _MOST_SPREAD
-    if differ and (series.whole or series.of_program) and _fills(lengths) and most_factor(first, last) <= SLOWER:
+    if differ and (series.whole or series.of_program) and fills(lengths) and most_factor(first, last) <= SLOWER:
         reason = f"{len(lengths)} steps by {series.by} that differ, their middle {_ms(after)}, as at the begin of the record"
         return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
-    if differ or not (series.whole or _fills(lengths)):
+    if differ or not (series.whole or fills(lengths)):
         low, high = np.quantile(lengths, (0.25, 0.75))
         intervals = f"{len(lengths)} intervals between calls ({series.by})"
         reason = f"{intervals} vary too much: middle half {_ms(low)} to {_ms(high)}, mean {_ms(float(lengths.mean()))}"
@@ -245,11 +255,11 @@ def _of_lines(lines: StepLines) -> Speed:
     if len(lengths) < _LEAST_STEPS - 1:
         return known
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
-    first, last = _outer_thirds(lengths) if place is None else (lengths[:place], lengths[place:])
+    first, last = outer_thirds(lengths) if place is None else (lengths[:place], lengths[place:])
     before, after = float(np.median(first)), float(np.median(last))
     factor = after / before if before > 0 else 1.0
     is_few = place is None and len(last) < _LEAST_SIDE
-    if is_few or factor < SLOWER or (place is None and factor < max(_spread(first), _spread(last))):
+    if is_few or factor < SLOWER or (place is None and factor < max(spread_of(first), spread_of(last))):
         return replace(known, pace=Pace.STEADY, step_ns=after, factor=factor)
     since = f"since {lines.unit} {steps[place]}" if place is not None else f"little by little up to {lines.unit} {steps[-1]}"
     reason = f"{_ms(after)} a {lines.unit} {since}, {factor:.1f} times the {_ms(before)} before, by {lines.source}"
@@ -268,8 +278,8 @@ def _in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[in
     total = np.concatenate(([0.0], np.cumsum(lengths)))
     for calls in (1, *range(2, len(lengths) // (2 * _LEAST_STEPS) + 1)):
         steps = np.diff(total[len(lengths) % calls :: calls])
-        thirds = zip(_outer_thirds(lengths), _outer_thirds(steps), strict=True)
-        if all(_spread(sums) <= _MOST_SPREAD and _fills(sums) and _recurs(single, sums, calls) for single, sums in thirds):
+        thirds = zip(outer_thirds(lengths), outer_thirds(steps), strict=True)
+        if all(spread_of(sums) <= _MOST_SPREAD and fills(sums) and _recurs(single, sums, calls) for single, sums in thirds):
             return steps, ends[len(lengths) % calls + calls - 1 :: calls]
     return lengths, ends
 
@@ -278,22 +288,6 @@ def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
     """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
     disorder = np.abs(single - np.median(single)).mean() * calls**0.5
     return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), _BUT_A_TENTH) <= _OF_DISORDER * disorder)
-
-
-def _fills(lengths: Floats) -> bool:
-    """Whether times of the middle length fill the record: calls of one burst are alike, and the time passes between bursts."""
-    return bool(np.median(lengths) * len(lengths) >= _LEAST_FILLED * lengths.sum())
-
-
-def _outer_thirds(lengths: Floats) -> tuple[Floats, Floats]:
-    third = len(lengths) // 3
-    return lengths[:third], lengths[-third:]
-
-
-def _spread(lengths: Floats) -> float:
-    """Upper quarter over lower quarter."""
-    low, high = np.quantile(lengths, 0.25), np.quantile(lengths, 0.75)
-    return float(high / low) if low > 0 else float("inf")
 
 
 def _ms(ns: float) -> str:

@@ -20,6 +20,8 @@ _PAUSE = 1.33
 _EVENLY, _LEAST_EVEN = 0.8, 3
 # Of steps without a rhythm the last two are the longest by chance in one of 45 records of ten, in one of 276 of 24.
 _LEAST_AT_LAST, _LONGER = 2, 1.02
+# Now and then a step may last ten times as long (evaluation, checkpoints); what fills less than this is no step.
+_LEAST_FILLED = 0.25
 
 
 def most_factor(first: Floats, last: Floats) -> float:
@@ -70,3 +72,20 @@ def _by_runs(values: Floats) -> float:
     place = np.argsort(np.argsort(values)).astype(np.float64)
     alike = float(np.corrcoef(place[:-1], place[1:])[0, 1])
     return (1 + alike) / (1 - alike) if 0 < alike < 1 else 1.0
+
+
+def fills(lengths: Floats) -> bool:
+    """Whether times of the middle length fill the record: calls of one burst are alike, and the time passes between bursts."""
+    return bool(np.median(lengths) * len(lengths) >= _LEAST_FILLED * lengths.sum())
+
+
+def outer_thirds(lengths: Floats) -> tuple[Floats, Floats]:
+    """The first third of values, and the last."""
+    third = len(lengths) // 3
+    return lengths[:third], lengths[-third:]
+
+
+def spread_of(lengths: Floats) -> float:
+    """Upper quarter over lower quarter."""
+    low, high = np.quantile(lengths, 0.25), np.quantile(lengths, 0.75)
+    return float(high / low) if low > 0 else float("inf")

@@ -36,7 +36,9 @@ def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
     plain = counted[~odd]
     usual = plain[-1]
     alike = float((plain == usual).all(axis=1).mean())
-    whole = bool((usual[(counts > counts[rare].max())] > 0).all())
+    often = counts > counts[rare].max()
+    often[record.form[record.is_barrier]] = False
+    whole = bool((usual[often] > 0).all())
     more = counted[odd] - usual
     evaluates = (more >= 0).all(axis=1) & (more[:, ~rare] > 0).any(axis=1) & (more[:, ~rare] == 0).any(axis=1)
     # A piece of one layer has no call twice, and the forward pass beside it more calls than it has.
@@ -69,6 +71,7 @@ def _next_rarest(record: Record, rare: Flags, counts: Ints) -> int | None:
 
 
 def _counted(record: Record, begins: Ints, forms: int) -> Ints:
-    """How often each step (row) has each form of calls (column)."""
-    found = [np.bincount(record.form[begin:end], minlength=forms) for begin, end in pairwise(begins)]
+    """How often each step (row) has each form of calls (column), those of barriers left out: a save has some in any step."""
+    apart = np.where(record.is_barrier, forms, record.form)
+    found = [np.bincount(apart[begin:end], minlength=forms + 1)[:forms] for begin, end in pairwise(begins)]
     return np.array(found, np.int64).reshape(-1, forms)

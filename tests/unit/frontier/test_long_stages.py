@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, long_stage_of
+from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_of_device, long_stage_of
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
-from forensics.rules.reductions.frontier.waits import Waiting
+from forensics.rules.reductions.frontier.waits import Made, Waiting
 from tests.unit.frontier.jobs import MS, job, judged
 
 
@@ -51,3 +51,30 @@ def test_who_is_late_to_the_first_collective_of_a_step(late_ms: float, in_time: 
     seen = replace(seen, attribution=replace(whole.attribution, waits="collectives"))
     assert (is_early_in_time(seen, culprit), is_late_before(seen, culprit)) == (in_time, late)
     assert not is_early_in_time(whole, culprit)
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "waited_ms", "first_ms", "device", "late"),
+    [
+        (0.0, 120.0, 120.0, True, True),
+        (0.0, 120.0, 0.0, True, False),
+        (120.0, 120.0, 0.0, False, False),
+        (0, 0, 0, False, False),
+    ],
+    ids=["its device, or in forward", "its device", "its host", "nobody waits in these calls"],
+)
+def test_who_waits_for_its_own_device_in_a_stage_behind_which_ranks_meet(
+    later_ms: float, waited_ms: float, first_ms: float, device: bool, late: bool
+) -> None:
+    """Rank 3 stays 120 ms longer in backward, and all wait for its gradients in the optimizer."""
+    whole = judged(job("backward", rank=3, arrivals=True))
+    (culprit,) = whole.attribution.culprits
+    launched, waited, first = (np.full(whole.matrix.durations.shape, ms * MS) for ms in (40.0, waited_ms, first_ms))
+    launched[:, :, 3] += later_ms * MS
+    waited[:, :, 3] = first[:, :, 3] = 0.0
+    made = Made(launched, waited, first)
+    seen = replace(
+        whole, waits=Waiting(np.zeros(whole.matrix.durations.shape), 3, made=made), matrix=replace(whole.matrix, arrived=None),
+        attribution=replace(whole.attribution, waits="collectives", sync="optimizer"),
+    )  # fmt: skip
+    assert (is_of_device(seen, culprit), is_late_before(seen, culprit)) == (device, late)

@@ -183,3 +183,26 @@ def test_a_delay_that_its_slack_takes_up_is_distinguished_from_one_that_costs() 
     row = critical_path_row(slow, shown_by())
     assert row is not None and [each.microbatch for each in row.absorbed] == [int(part.microbatch[spare])]
     assert row.recoverable_ns == 500_000_000
+
+
+@pytest.mark.parametrize(
+    ("extra_ms", "changes", "shown"),
+    [
+        (160, {}, True),
+        (30, {}, False),
+        (160, {"is_spread": False}, False),
+        (160, {"on_host": True}, False),
+        (160, {"on_host": None}, False),
+        (160, {"excess_ns": 900e6}, False),
+    ],
+    ids=["twice as long", "other samples", "at once", "its host", "not known whose", "a small part"],
+)
+def test_a_device_that_is_behind_call_after_call_of_one_pass(extra_ms: float, changes: dict[str, object], shown: bool) -> None:
+    """A single step that is longer by little may be a host that allocates memory, but for that."""
+    part = slow_step({}).parts[0]
+    node = int(np.flatnonzero((part.stage == 1) & (part.microbatch == 4))[0])
+    delay = replace(delay_of(1), is_spread=True, on_host=False, excess_ns=extra_ms * 1e6)
+    delay = replace(delay, **changes)  # type: ignore[arg-type]
+    place = CallPlace("forward", 4, None, 1, in_pass=True)
+    found = on_path([delay], Places(place), SlowSteps((slow_step({node: extra_ms * 1e6}),), 1, 1))  # type: ignore[arg-type]
+    assert found.shows_device(delay) is shown

@@ -15,6 +15,7 @@ GRADIENTS, NORM, SCORE = Call("all", "_reduce_scatter_base", 64), Call("all", "a
 PARAMETERS = Call("all", "_all_gather_base", 64)
 STEP = [*[FORWARD] * 4, *[BACKWARD] * 4, GRADIENTS, NORM, PARAMETERS]
 EVALUATION = [*[FORWARD] * 3, SCORE]
+SAVED = Call("all", "barrier", 1)
 STEPS = 25
 
 
@@ -30,6 +31,17 @@ def test_evaluation_stands_between_steps_that_are_alike(every: int, cut: int) ->
     found = pieces(program[cut:])
     assert set(found) == {len(STEP), len(EVALUATION)}
     assert found.count(len(EVALUATION)) == STEPS // every
+
+
+@pytest.mark.parametrize("saves", [3, 5])
+def test_saves_in_other_steps_hide_no_evaluation(saves: int) -> None:
+    """A save has a barrier, behind any step."""
+    program: list[Call] = []
+    for number in range(STEPS):
+        program += STEP + [SAVED] * (number % saves == saves - 1) + EVALUATION * (number % 6 == 5)
+    found = [length for length in pieces(program) if length >= len(EVALUATION)]
+    assert {*found} <= {len(STEP), len(STEP) + 1, len(EVALUATION), len(EVALUATION) + 1}
+    assert sum(length <= len(EVALUATION) + 1 for length in found) == STEPS // 6
 
 
 @pytest.mark.parametrize("closing", [[NORM], [NORM, PARAMETERS], [GRADIENTS, NORM]], ids=["norm", "parameters", "gradients"])

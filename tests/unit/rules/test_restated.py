@@ -21,7 +21,7 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.explain import Hypothesis
-from forensics.rules.restated import says_less
+from forensics.rules.restated import leaves_open, says_less
 
 GROUP = Finding(
     rule="FX3", ranks=(0, 1, 2, 3), role=Role.ROOT, cause=Cause.UNKNOWN, stage=StageRef(component=Component.COMMUNICATION),
@@ -52,6 +52,21 @@ def test_a_link_that_other_evidence_shows_says_more() -> None:
 )
 def test_what_is_not_shown_leaves_the_group(changes: dict[str, Any]) -> None:
     assert not less(replace(LINK, **changes), {Family.SHIM})
+
+
+def test_one_of_a_host_says_less_than_the_rank_that_is_named_for_the_same_cause() -> None:
+    waits = frozenset((0, rank) for rank in range(4))
+    named = replace(LINK, ranks=(2,), cause=Cause.COMPUTE_HANG, granularity=Granularity.RANK, members=Members.EACH)
+    host = replace(LINK, ranks=(2, 3), cause=Cause.COMPUTE_HANG, members=Members.ONE_OF)
+    first = Hypothesis(named, ("FX1",), waits, frozenset(), frozenset({Family.RECORDER}))
+
+    def left_out(finding: Finding, seen: frozenset[tuple[int, int]] = waits) -> bool:
+        return leaves_open(Hypothesis(finding, ("FX2",), seen, frozenset(), frozenset({Family.SHIM})), first)
+
+    assert left_out(host)
+    assert not left_out(replace(host, ranks=(1, 3)))
+    assert not left_out(replace(host, cause=Cause.NETWORK_DOWN))
+    assert not left_out(host, waits | {(1, 0)})
 
 
 def test_the_evidence_of_the_group_shows_no_link_in_it() -> None:

@@ -261,6 +261,22 @@ def test_a_few_alike_steps_tell_none_where_a_long_one_might_not_show() -> None:
     assert speed_of_sound(NOT_MEASURED, steps_of({}, 6), COMPARED, Cleared({"FX160": "in time"})) is NOT_MEASURED
 
 
+@pytest.mark.parametrize(
+    ("long", "compared", "pace"),
+    [
+        ({7: 1100}, COMPARED, Pace.STEADY),
+        ({7: 1100}, Comparison(), Pace.NOT_MEASURED),
+        (dict.fromkeys(range(12, 16), 1400), COMPARED, Pace.NOT_MEASURED),
+        ({14: 1400, 15: 1400}, COMPARED, Pace.NOT_MEASURED),
+    ],
+    ids=["alike", "ranks were not compared", "longer in the end", "longest at last"],
+)
+def test_usual_steps_between_evaluations_tell_a_speed_where_a_late_rank_would_have_shown(
+    long: dict[int, float], compared: Comparison, pace: Pace
+) -> None:
+    assert speed_of_sound(NOT_MEASURED, steps_of(long, 16), compared, NO_LONG_STEP).pace is pace
+
+
 def test_what_became_slower_stays_so() -> None:
     slower = Speed(Pace.SLOWER, "since then")
     assert speed_of_sound(slower, steps_of({}, 6), COMPARED, NO_LONG_STEP) is slower
