@@ -110,9 +110,7 @@ def _verdict(
     latest = {rank: found.latest for rank, found in supply.get(StacksByRank).items() if found.latest is not None}
     tree = stack_tree(known_to_wait(latest, graph.waits_for))
     nobody = not suspects and outcome is not Outcome.HEALTHY
-    steady = pace.pace is Pace.STEADY and not signs
-    speed = None if not steady else compared
-    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, speed) if nobody else ()
+    leads = _where_to_begin(supply, (stack_tree(latest), tree), judged, _steady(pace, signs, compared)) if nobody else ()
     return Verdict(
         outcome=outcome,
         summary=_summary(
@@ -156,6 +154,11 @@ def _stands_still(graph: WaitGraph, states: WaitStates, roster: Roster) -> str |
             left = f"; {ranks_text(wait.missing)} left neither dump nor stack" if wait.missing else ""
             return f"{state.reason}{left}"
     return None
+
+
+def _steady(pace: Speed, signs: Sequence[str], compared: Comparison) -> Comparison | None:
+    """What compared the ranks of a job at a steady speed; None where its speed is another one, or not known."""
+    return compared if pace.pace is Pace.STEADY and not signs else None
 
 
 def _where_to_begin(

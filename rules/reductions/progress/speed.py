@@ -233,7 +233,8 @@ def _of_series(series: _Series) -> Speed:
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
     differ = spread > _MOST_SPREAD
-    if differ and (series.whole or series.of_program) and fills(lengths) and most_factor(first, last) <= SLOWER:
+    alike = fills(lengths) and not longest_at_last(lengths) and most_factor(first, last) <= SLOWER
+    if differ and (series.whole or series.of_program) and alike:
         reason = f"{len(lengths)} steps by {series.by} that differ, their middle {_ms(after)}, as at the begin of the record"
         return replace(known, pace=Pace.STEADY, reason=reason, step_ns=after, factor=factor)
     if differ or not (series.whole or fills(lengths)):
