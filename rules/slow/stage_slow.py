@@ -36,6 +36,7 @@ from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.hardware.drawn_power import DrawnPower, named_by_power
+from forensics.rules.reductions.hardware.held_down import named_by_clocks
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
 from forensics.rules.reductions.pipeline.host_work import HostWork, StageTimes
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
@@ -95,7 +96,8 @@ def _evaluate(
             stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = _finding(groups, judged, stated, gates.least_accounted)
             if _is_of_equals(judged, stated, messengers):
-                finding = named_by_power(finding, power)
+                everybody = (*judged.matrix.ranks, *judged.matrix.missing)
+                finding = named_by_clocks(named_by_power(finding, power), hardware, everybody)
             if not is_early_in_time(judged, stated):
                 finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
             small = always_late(stated.share, stated.begins is not None, gates.share_from_start)

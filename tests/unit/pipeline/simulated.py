@@ -15,10 +15,11 @@ from forensics.fixtures.simulator.simulation import Simulation
 
 @contextmanager
 def case_of(
-    made: Simulation, folder: Path, *, ring: int = 2000, timing: bool | None = None, missing: str = ""
-) -> Iterator[DuckDBPyConnection]:
+    made: Simulation, folder: Path, *, ring: int = 2000, timing: bool | None = None, missing: str = "",
+    sources: tuple[str, ...] = ("recorder",),
+) -> Iterator[DuckDBPyConnection]:  # fmt: skip
     """The dumps of all ranks but the missing ones; `timing` says whether they have the time inside calls."""
-    only = losses.drawn(made.job.parallel.world, made.random("losses"), only=("recorder",), missing=missing)
+    only = losses.drawn(made.job.parallel.world, made.random("losses"), only=sources, missing=missing)
     given = {} if timing is None else {"timing": timing}
     bundle.write(made, bundle.options_of(made, ring=ring, **given), only, folder / "bundle.tar", replace=True)
     with open_case([folder / "bundle.tar"]) as connection:
