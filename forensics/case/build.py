@@ -14,10 +14,9 @@ from forensics.bundle.reader import Bundle, open_bundle
 from forensics.case.admission import admit
 from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
+from forensics.case.copies import RANKED, Copies
 from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
-from forensics.case.launcher_folders import process_of
 from forensics.case.log_windows import Judge, large_histories
-from forensics.case.named_times import clock
 from forensics.case.owners import NO_RANK
 from forensics.case.reading import Reading
 from forensics.case.reading import read_artefact as read_artefact
@@ -26,13 +25,11 @@ from forensics.case.settle import settle_case
 from forensics.case.shared_facts import SHARED, Met
 from forensics.case.workers import readings
 from forensics.errors import ExitCode, ForensicsError
-from forensics.ingest._shared.stack_headings import place_in
 from forensics.ingest.interface import Problem
 
 Progress = Callable[[int, int, str], None]
 """Called with the artefacts done, their total, and the path of the next one."""
 
-_RANKED = frozenset({"flight_recorder", "python_stacks"})
 # A rank beyond this that equals the number of its own process is no rank, whatever the name of the file says.
 LEAST_PID = 1000
 # A bare number in the name of what tells of a host or its devices counts hosts, devices or files.
@@ -130,7 +127,7 @@ def _fill(
     met = Met()
     total = len(bundle.artefacts)
     _warn(writer, None, [(warning.path, warning.locator, warning.message) for warning in bundle.warnings])
-    copies = _Copies(bundle.artefacts)
+    copies = Copies(bundle.artefacts)
     sources: list[dict[str, Any]] = []
     for source_id, artefact in enumerate(bundle.artefacts, start=1):
         if progress is not None:
@@ -148,46 +145,6 @@ def _fill(
     settle_case(connection, dict(enumerate(bundle.artefacts, start=1)))
 
 
-class _Copies:
-    """Finds artefacts of equal bytes: a second copy is no second witness, and one file cannot be of two ranks."""
-
-    def __init__(self, artefacts: Sequence[Artefact]) -> None:
-        self._originals = {a.sha256: a.path for a in reversed(artefacts) if a.has_stated_rank}
-        self._paths: dict[tuple[object, ...], str] = {}
-        self._ranks: dict[str, tuple[int, str]] = {}
-
-    def checked(self, artefact: Artefact, reading: Reading) -> Reading:
-        """The reading, without rows when it is a copy, with a warning when the same bytes came for another rank."""
-        if artefact.sha256 is None or reading.parser is None or not reading.batches:
-            return reading
-        original = None if artefact.has_stated_rank else self._originals.get(artefact.sha256)
-        number = artefact.sample if artefact.numbered else None
-        host = None if reading.kind in _RANKED else artefact.host
-        named = _moment_or_place(artefact) if reading.kind == "python_stacks" else None
-        place = (artefact.sha256, artefact.rank, host, number, artefact.captured_ns, named)
-        first = original or self._paths.setdefault(place, artefact.path)
-        if first != artefact.path:
-            return Reading(None, None, reason=f"same bytes as {first}")
-        if not _tells_of_its_rank(reading) or artefact.rank is None or reading.identity.rank is not None:
-            return reading
-        rank, path = self._ranks.setdefault(artefact.sha256, (artefact.rank, artefact.path))
-        if rank == artefact.rank:
-            return reading
-        problem = Problem(f"same bytes as {path} of rank {rank}: one of them is under a wrong rank")
-        return replace(reading, problems=[*reading.problems, problem])
-
-
-def _moment_or_place(artefact: Artefact) -> int | str | None:
-    """What sets equal stacks apart: a process that stands still gives the same bytes again, and so do pods that wait alike."""
-    at = clock(artefact.path)
-    return place_in(artefact.path) or process_of(artefact.path) if at is None and artefact.rank is None else at
-
-
-def _tells_of_its_rank(reading: Reading) -> bool:
-    """Whether the content is of one rank only: dumps of ranks that have not communicated yet are all alike."""
-    return reading.kind in _RANKED and any(batch.table in ("operations", "stacks") for batch in reading.batches)
-
-
 def _write(
     writer: CaseWriter, source_id: int, artefact: Artefact, reading: Reading, damage: str | None, met: Met
 ) -> dict[str, Any]:
@@ -203,7 +160,7 @@ def _write(
         count = writer.add(batch.table, batch.columns, fill)
         rows += 0 if batch.table in SHARED else count
     problems = list(reading.problems)
-    if reading.kind in _RANKED and rank is None and not _names_ranks(reading):
+    if reading.kind in RANKED and rank is None and not _names_ranks(reading):
         subject = _of_which(reading)
         problems.append(Problem(f"{NO_RANK}{subject}: neither its content, nor a manifest, nor its path says one"))
     _warn(writer, source_id, [(artefact.path, problem.locator, problem.message) for problem in problems])

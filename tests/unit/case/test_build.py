@@ -166,6 +166,16 @@ def test_a_copy_of_a_file_is_no_second_witness(tmp_path: Path) -> None:
     assert rows(connection, "SELECT count(*) FROM operations") == [(2,)]
 
 
+@pytest.mark.parametrize("copy", ["stderr (copy).log", "stderr - Copy.log", "stderr (1).log", "Copy of stderr.log"])
+def test_of_a_file_and_the_copy_that_a_desktop_made_the_file_counts(copy: str, tmp_path: Path) -> None:
+    for name in (copy, "stderr.log"):
+        (tmp_path / name).write_text("[rank1]: ValueError: x\n")
+    connection = case(tmp_path)
+    assert rows(connection, "SELECT path FROM sources WHERE status = 'ok'") == [("stderr.log",)]
+    (tmp_path / "stderr.log").unlink()
+    assert rows(case(tmp_path), "SELECT path FROM sources WHERE status = 'ok'") == [(copy,)]
+
+
 def test_a_pickle_of_the_moment_lends_its_call_paths_to_the_json(tmp_path: Path) -> None:
     put(tmp_path / "bundle.json", {"schema": "forensics.bundle/1"})
     put(tmp_path / "ranks/0/fr/0.json", dump(True, False))
