@@ -11,10 +11,14 @@ from forensics.case.database import rows_of
 from forensics.model import Anomaly, Cause, Suspect
 from forensics.rules.reductions.logs.failures import is_of_another
 
+# Whoever made so many steps since has survived an error.
+_SURVIVED = 10
 # Each error of which no line shows whose it is.
-_RAISED = """
+_RAISED = f"""
 SELECT text, min(source), count(*), CASE WHEN count(DISTINCT host) = 1 AND count(host) = count(*) THEN min(host) END
-FROM logged_event WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY text
+FROM logged_event l WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel AND (
+    SELECT count(DISTINCT step) FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) < {_SURVIVED}
+GROUP BY text
 """
 # Each error with a rank below which nothing goes on in its log: a program may have noted and passed it, or ended by it.
 _LAST = """

@@ -18,6 +18,7 @@ from typing import Any
 
 from forensics.case.fired_alerts import lines_of_alerts
 from forensics.case.log_records import TEXTS, TIMES, Record, parsed, record_of, when
+from forensics.case.printed_records import may_be_printed, printed_records
 
 MOST_BYTES = 1 << 26
 _LEAST, _MOST_OTHERS = 3, 0.2
@@ -35,7 +36,7 @@ _BEGIN = re.compile(rb'(?:[\[{]\s{0,200})+"')
 def may_be_exported(head: bytes) -> bool:
     """Whether a file begins as an export does."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return _BEGIN.match(start) is not None or _header(start.split(b"\n", 1)[0]) is not None
+    return _BEGIN.match(start) is not None or _header(start.split(b"\n", 1)[0]) is not None or may_be_printed(start)
 
 
 def lines_of_export(content: bytes) -> bytes | None:
@@ -45,7 +46,7 @@ def lines_of_export(content: bytes) -> bytes | None:
         return chat
     if any(mark in start for mark in _ALERTS) and (fired := lines_of_alerts(parsed(start))):
         return fired
-    records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start)
+    records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start) or printed_records(start)
     return _written(_in_order(records)) if len(records) >= _LEAST or _is_stated(records) else None
 
 

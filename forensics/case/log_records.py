@@ -16,11 +16,12 @@ _EVENT, _WITH_EVENT = "event", ("step", "global_step", "iteration")
 # Names in the order in which they are asked for; nested ones are looked for in the objects of a record.
 TEXTS = (
     "log", "message", "msg", "MESSAGE", "textPayload", "@message", "line", "Line", "Message", "content", "Content", "body",
+    "_raw",
 )  # fmt: skip
 """Of what was logged."""
 TIMES = (
     "time", "timestamp", "@timestamp", "ts", "Time", "Timestamp", "timestamp_ns", "asctime", "__REALTIME_TIMESTAMP",
-    "eventTime", "date", "Date", "datetime", "tsNs",
+    "eventTime", "date", "Date", "datetime", "tsNs", "_time",
 )  # fmt: skip
 """Of when: in ISO 8601, as Kibana prints it, or as a number since 1970 in any unit."""
 _TRACEBACKS = (

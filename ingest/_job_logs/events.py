@@ -14,7 +14,10 @@ from forensics.ingest._job_logs.patterns import (
     pattern,
 )
 
-_PEER = r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f](?![\w-]|\.\w)|[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
+# An address, or a name: one without a digit or a dot is a word of a sentence where no port stands behind it.
+_PEER = (
+    r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f](?![\w-]|\.\w)|(?=[\w-]*[\d.]|[\w-]+(?:\]?:\d|<))[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
+)
 
 _OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked", "client_evicted"})
 _OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")

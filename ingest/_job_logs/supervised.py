@@ -1,4 +1,4 @@
-"""How what keeps programs running on a host says that one of several ended by a signal: supervisord, and systemd of its units.
+"""How what keeps programs running says that one of several ended by a signal: supervisord, systemd of its units, Nomad.
 
 Of programs that end one after the other the first by a signal counts: those that exit with a code may have lost it.
 Upstream: supervisor/process.py of Supervisor 4, src/systemctl/systemctl-show.c of systemd.
@@ -12,7 +12,15 @@ from collections.abc import Iterator
 
 from forensics.ingest._job_logs.ended import DESCRIBED, Ended
 
-WORDS = ("exited: ", ".service - ", "Active: failed ", "Main PID: ")
+WORDS = (
+    "exited: ",
+    ".service - ",
+    "Active: failed ",
+    "Main PID: ",
+    "Name                = ",
+    "Client Status  ",
+    " Exit Code: ",
+)
 _EXITED = re.compile(
     r"\bexited: (?P<name>[\w.:-]{1,120}) "
     r"\((?:terminated by (?P<signal>SIG[A-Z]{2,6})[^();]{0,20}(?:\([^()]{0,40}\))?|exit status \d{1,3}); not expected\)"
@@ -20,6 +28,11 @@ _EXITED = re.compile(
 _UNIT = re.compile(r"^(?:\S )?(?P<unit>[\w.:-]{1,120}@[\w.:-]{1,120}\.service) - ")
 _SINCE = re.compile(r"^\s{1,12}Active: failed .{0,80}? since \w{3} (?P<day>\d{4}-\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d) ")
 _MAIN = re.compile(r"^\s{1,12}Main PID: \d{1,9} \(code=(?:killed|dumped), signal=(?P<signal>[A-Z]{2,6})\)")
+# `nomad alloc status` of one allocation of a group, the newest events first.
+_ALLOCATION = re.compile(r"^Name {16}= (?P<name>[\w./-]{1,120}\[\d{1,6}\])")
+_STATUS = re.compile(r"^Client Status {1,20}= failed\b")
+_TERMINATED = re.compile(r"\bTerminated {1,20}Exit Code: (?P<code>\d{1,3})\b")
+_NAMES = {int(number): name for name, number in signal.Signals.__members__.items()}
 _ASKED = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 
 
@@ -28,6 +41,8 @@ class Supervised:
 
     def __init__(self) -> None:
         self._unit: str | None = None
+        self._allocation: str | None = None
+        self._has_ended = False
         self._since = ""
         self._has_failed = False
 
@@ -39,6 +54,14 @@ class Supervised:
             self._since = f" since={since['day']}T{since['time']}"
         elif self._unit is not None and (main := _MAIN.match(line)):
             yield from _ended(self._unit, f"SIG{main['signal']}", self._since)
+        elif allocation := _ALLOCATION.match(line):
+            self._allocation, self._has_ended = allocation["name"], False
+        elif _STATUS.match(line):
+            self._has_ended = True
+        elif self._allocation is not None and self._has_ended and (ended := _TERMINATED.search(line)):
+            number = int(ended["code"]) - 128
+            yield from _ended(self._allocation, _NAMES.get(number, ""))
+            self._allocation = None
         elif exited := _EXITED.search(line):
             yield from _ended(exited["name"], exited["signal"]) if exited["signal"] and not self._has_failed else ()
             self._has_failed = True

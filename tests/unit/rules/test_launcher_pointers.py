@@ -22,6 +22,10 @@ NIC = "cn-{0}:91:{1} [0] transport/net_ib.cc:93 NCCL WARN NET/IB : {2}Got async 
 COLOSSAL = "Error: failed to run torchrun --nnodes=2 --node_rank=1 t.py on gx-{}, is localhost: False, exception: {}\n"
 EXITED = "2026-01-15 13:41:10,551 WARN exited: fit_{} ({}; not expected)\n"
 UNIT = "● fit@{0}.service - Trainer rank {0}\n     Loaded: loaded (/etc/systemd/system/fit@.service)\n   Main PID: {1}\n"
+NOMAD = (
+    "Name                = llm.fit[{0}]\nClient Status       = {1}\n\nRecent Events:\n"
+    '2026-03-01T09:59:58Z  Terminated      Exit Code: {2}, Exit Message: "OOM Killed"\n'
+)
 COMPOSE = "fit-0  | epoch 1 loss 2.0\nfit-{0} exited with code {1}\n"
 PODS = "NAME                 READY   STATUS    RESTARTS   AGE\n"
 
@@ -64,6 +68,7 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
             "the log of fit_2, the ker",
         ),
         (UNIT.format(2, "5102 (code=killed, signal=KILL)") + UNIT.format(1, "5101 (python)"), "the log of fit@2.service"),
+        (NOMAD.format(2, "failed", 137) + NOMAD.format(1, "running", 1), "the log of llm.fit[2], the kernel log"),
         ("jobset failed due to one or more job failures (first failed job: gpt-workers-2)\n", "the log of pod gpt-workers-2"),
         (PADDLE.format(2), "the end of the log of local rank 2"),
         (NIC.format(1, 91, "", "local catastrophic error"), "of cn-1: its own NIC reported a local catastrophic error"),
@@ -107,6 +112,11 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
         COMPOSE.format(2, 137) + COMPOSE.format(0, 137),
         EXITED.format(0, "exit status 1") + EXITED.format(2, "terminated by SIGKILL"),
         EXITED.format(2, "terminated by SIGTERM"),
+        NOMAD.format(2, "running", 137),
+        NOMAD.format(2, "failed", 1),
+        NOMAD.format(2, "failed", 143),
+        NOMAD.format(2, "failed", 137) + NOMAD.format(1, "failed", 137),
+        "ConnectionResetError: [Errno 104] Connection reset by peer while reading a shard\n",
         EXITED.format(2, "exit status 0").replace("not expected", "expected"),
         UNIT.format(2, "5102 (code=exited, status=1/FAILURE)"),
         UNIT.format(2, "5102 (code=killed, signal=KILL)") + UNIT.format(1, "5101 (code=killed, signal=KILL)"),
