@@ -70,15 +70,16 @@ SELECT regexp_extract(subject, '^rank=(\d+)', 1), regexp_extract(subject, ' step
     regexp_extract(subject, ' others=(\d+)', 1), regexp_extract(subject, ' count=(\d+)', 1), min(source)
 FROM logged_event WHERE kind = 'rank_behind' GROUP BY ALL ORDER BY ALL
 """
-# Of processes of unknown ranks that are called alike, the one that sleeps in the kernel in its last sample.
-_ASLEEP = """
+# Of processes of unknown ranks that are called alike, the one in a state in its last sample: D sleeps in the kernel, T is
+# stopped.
+_ALONE = """
 WITH seen AS (
     SELECT p.source_id, p.pid, p.name, arg_max(p.state, p.sample) AS state, arg_max(p.wchan, p.sample) AS wchan
     FROM processes p WHERE p.rank IS NULL AND p.pid = p.thread AND p.state IS NOT NULL
         AND regexp_matches(p.name, '^(python|pt_main|torchrun|deepspeed|accelerate|ray::|VLLM|sglang)') GROUP BY ALL)
-SELECT s.path, x.name, count(*) AS alike, min(x.pid) FILTER (x.state = 'D'), min(x.wchan) FILTER (x.state = 'D')
+SELECT s.path, x.name, count(*) AS alike, min(x.pid) FILTER (x.state = '{0}'), min(x.wchan) FILTER (x.state = '{0}')
 FROM seen x JOIN sources s USING (source_id) GROUP BY s.path, x.name
-HAVING count(*) FILTER (x.state = 'D') = 1 AND count(*) >= 4 ORDER BY ALL
+HAVING count(*) FILTER (x.state = '{0}') = 1 AND count(*) >= 4 ORDER BY ALL
 """
 
 # The one rank whose process waits for storage in the kernel, by the channel of its last sample.
@@ -104,6 +105,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _evicted_client(connection)
     yield from _blocked(connection)
     yield from _asleep(connection)
+    yield from _stopped(connection)
     yield from _for_storage(connection)
     yield from _behind(connection)
 
@@ -167,12 +169,21 @@ def _blocked(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def _asleep(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process of those of a table; a moment in the kernel is nothing, so it is to be looked at again."""
-    found = rows_of(connection, "processes", _ASLEEP)
+    found = rows_of(connection, "processes", _ALONE.format("D"))
     if len(found) == 1:
         ((path, name, alike, pid, wchan),) = found
         where = f" at {wchan}" if wchan else ""
         how = f"of {alike} processes called {name} it alone sleeps in the kernel{where} ({path})"
         yield f"what process {pid} waits for in the kernel (`cat /proc/{pid}/stack`), and its files: {how}"
+
+
+def _stopped(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process of those of a table; somebody may have stopped it to look at it, and gone."""
+    found = rows_of(connection, "processes", _ALONE.format("T"))
+    if len(found) == 1:
+        ((path, name, alike, pid, _),) = found
+        how = f"of {alike} processes called {name} it alone is stopped ({path})"
+        yield f"who stopped process {pid} (SIGSTOP, Ctrl-Z, a debugger), and `kill -CONT {pid}` if nobody needs it: {how}"
 
 
 def _behind(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -126,7 +126,6 @@ def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _by_slot(connection)
     yield from _of_session(connection)
     yield from _lost_by_mpi(connection)
-    yield from _lost_by_coordinator(connection)
     yield from _by_local_number(connection)
     yield from _container(connection)
     yield from _pod_that_does_not_run(connection)
@@ -187,7 +186,7 @@ def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"log, exit code and kernel log of rank {rank}: a peer lost its connection with it alone ({source})"
 
 
-def _lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
+def lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process, or one task of a barrier."""
     if row := only_row(connection, "log_events", _LOST, kinds=("process_lost",)):
         who, source = row

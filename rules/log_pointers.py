@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
-from forensics.rules.launcher_pointers import killed_task, launcher_pointers
+from forensics.rules.launcher_pointers import killed_task, launcher_pointers, lost_by_coordinator
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
@@ -98,6 +98,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _dead_pods(connection)
     yield from killed_task(connection)
     yield from _killed(connection)
+    yield from lost_by_coordinator(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
     yield from _own_error(heard)
     yield from _last_error(connection, heard)

@@ -12,7 +12,7 @@ from forensics.vocabulary import GUESSED
 
 # `local_rank3`, the coordinates of a parallel layout and the rank of an adapter's matrices are not the global rank.
 _RANK_WORD = re.compile(
-    r"(?<![a-z])(?:(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.-]?)?"
+    r"(?<![a-z])(?:(?:global|world)[_.-]?|(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.-]?)?"
     r"rank[_.=-]?(?P<rank>\d{1,7})(?!\d)",
     re.IGNORECASE,
 )
@@ -28,6 +28,8 @@ _OF_AN_ARRAY = re.compile(r"slurm-\d{1,10}_\d{1,7}")
 _NOT_A_RANK = frozenset(
     {
         "rank",
+        "localrank",
+        "noderank",
         "pid",
         "tid",
         "child",

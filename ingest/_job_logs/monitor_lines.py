@@ -30,6 +30,13 @@ PATTERNS = (
         "process_lost", r"Cluster check alive failed, (?P<who>/job:\w{1,64}/replica:\d{1,5}/task:\d{1,7}) is down", "task {who}"
     ),
     pattern("process_lost", r"::lighthouse\W{1,5}Replica (?P<who>\S{1,253}) timed out \(last heartbeat", "replica group {who}"),
+    # Ray's monitor of the memory of a node, which ends the workers that hold most.
+    pattern(
+        "process_lost",
+        r"(?<!\D0 )Workers \(tasks / actors\) killed due to memory pressure \(OOM\).{0,160}?\bIP: (?P<who>[\w.:]{2,64})\)",
+        "worker of Ray on {who} (killed for the memory of its node)",
+        ("Workers (tasks",),
+    ),
     # libfabric's provider of EFA, of a peer that its device reached and whose process did not answer.
     pattern("process_lost", r"Unresponsive receiver \(.{1,400}?Peer host id: (?P<who>[\w.-]{1,80})", "host {who}"),
     # An executor that was asked to go did nothing wrong.
@@ -73,6 +80,7 @@ WORDS = (
     "::lighthouse",
     "Unresponsive receiver (",
     "Lost executor ",
+    "killed due to memory pressure",
     "finished unsuccessfully",
     *(
         " DEAD",
