@@ -22,6 +22,7 @@ from forensics.rules.reductions.network.call_paces import CallPaces, slow_member
 from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretch
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_whole_steps
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
@@ -46,6 +47,8 @@ _LONGER = 1.5
 _MOST_CHANCE = 0.01
 # Operations to which it is last: a log of a large job may hold a single step.
 _ONCE = 2
+# Steps: a rank that is late in each is late to more than one or two operations of so many; and as many show long ones.
+_SPANNED, _MANY = 5, 10
 # Members of a group that ties the first stage to the last.
 _TIED = 2
 # Fewer NICs may be those of one slow host.
@@ -112,7 +115,7 @@ def slowness_signs(
         *_slow_calls(paces),
         *_below_their_lines(rates, uses, max(at_a_stretch(peaks, uses), default=0.0)),
     )
-    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns))
+    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns, times))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(messages, windows), *_long_passes(findings)))
 
 
@@ -176,14 +179,15 @@ def _late_ranks(late: Latenesses) -> Iterator[str]:
         yield f"rank {each.rank} comes last to {calls}, {100 * each.share:.0f} % of the time, by slowness or by more work"
 
 
-def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
+def _awaited_ranks(slowness: Slowness, step_ns: float, times: StepTimes) -> Iterator[str]:
     """A rank for which its equals wait in what little a short log holds: too few to name it, and no sound speed.
 
-    So it is last to all operations, or by a tenth of a step in the one or two that show a lateness.
+    So it is last to all operations, or by a tenth of a step in the one or two that show a lateness. Where these are of several
+    steps, none of which was long, it does not recur, and cost nothing.
     """
     for each in sorted(slowness.stragglers, key=lambda each: (-each.typical_ns, each.rank)):
         always = each.late == each.calls and chance_of_last(each.late, each.calls, len(each.members)) <= _MOST_CHANCE
-        much = each.late <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns
+        much = each.late <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns and not _passed(each, step_ns, times)
         # Of the first stage and the last, tied to each other, one always waits; others have peers that are as far.
         equals = len(each.members) > _TIED or slowness.stages.alike(each.members)
         if equals and (much or (always and each.share >= 1 - GATE)):
@@ -191,6 +195,12 @@ def _awaited_ranks(slowness: Slowness, step_ns: float) -> Iterator[str]:
             by = f"by {each.typical_ns / 1e6:.0f} ms"
             yield f"rank {each.rank} came last to {calls}, {by}: too few to know whether that recurs"
             return
+
+
+def _passed(each: Straggler, step_ns: float, times: StepTimes) -> bool:
+    """Whether operations of which a rank was late to one or two span several steps, and none of many steps was long."""
+    span_ns = each.lost_ns / each.share if each.share else 0.0
+    return span_ns >= _SPANNED * step_ns and len(times.length) >= _MANY and not times.long()
 
 
 def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float) -> Iterator[str]:

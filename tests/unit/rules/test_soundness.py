@@ -152,6 +152,24 @@ def test_a_rank_for_which_all_of_few_operations_wait_does_too(
     assert [sign.startswith(f"rank 1 came last to {late} of 4 all_reduces of dp") for sign in signs] == [True] * is_sign
 
 
+@pytest.mark.parametrize(
+    ("spanned", "steps", "long", "is_sign"),
+    [(30, 30, {}, False), (3, 30, {}, True), (30, 3, {}, True), (30, 30, {7: 1300}, True)],
+    ids=["of many steps", "of few", "steps are not known", "one was longer"],
+)
+def test_a_rank_that_was_late_once_in_many_steps_does_not_where_none_was_longer(
+    spanned: int, steps: int, long: dict[int, float], is_sign: bool
+) -> None:
+    by = 193 * MS
+    share = by / (spanned * 1000 * MS)
+    one = Straggler(1, "dp", "all_reduce", tuple(range(8)), 31, 1, 31, by, 0.0, by, share, 0, 0, 0, 0, 0, "1.frx")
+    speed = Speed(Pace.STEADY, "", steps=30, step_ns=1000 * MS)
+    signs = slowness_signs(
+        steps_of(long, steps), Slowness(stragglers=(one,)), Findings(()), LinkRates(), *NOTHING_ELSE[:6], speed, NOTHING_ELSE[7]
+    )
+    assert any(sign.startswith("rank 1 came last to 1 of 31") for sign in signs) is is_sign
+
+
 @pytest.mark.parametrize(("rate", "line", "is_sign"), [(12e9, 25e9, True), (23e9, 25e9, False), (12e9, None, False)])
 def test_nics_that_all_stay_far_below_their_lines_do_too(rate: float, line: float | None, is_sign: bool) -> None:
     captures = tuple(NicCapture(n, 0, f"{n}.epochs", n, f"n{n}", "n", 32_000, line_rate=line) for n in range(4))
