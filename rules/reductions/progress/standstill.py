@@ -2,9 +2,10 @@
 
 A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
 (VenusTrace section 4.2: n = 2 times the expected time), and twice what a call seldom made took at the same place before;
-when they issued nothing else for that long, when a watchdog gave it up, when two captures found the same ranks in it, when
-the kernel found a rank that it lacks blocked all the while, or, where no call dates it, when the logs of the job are silent for
-as long. It passes when its ranks entered or left communication between captures.
+when they issued nothing else for that long (stacks beside the record, all at one place, count on), when a watchdog gave it up,
+when two captures found the same ranks in it, when the kernel found a rank that it lacks blocked all the while, or, where no
+call dates it, when the logs of the job are silent for as long.
+It passes when its ranks entered or left communication between captures.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ SELECT o.rank, max(s.captured_ns),
        CASE WHEN max(s.modified_ns) >= max(o.enqueued_ns) THEN max(s.modified_ns) END
 FROM latest_call o JOIN sources s USING (source_id) GROUP BY o.rank
 """
+_SAMPLED = """
+SELECT rank, min(time_ns), max(time_ns) FROM stacks
+WHERE is_main AND is_child IS DISTINCT FROM true AND rank IS NOT NULL AND time_ns IS NOT NULL GROUP BY rank ORDER BY rank
+"""
+# Between a dump and the first stack of the same collection.
+_BESIDE_NS = 1_000_000_000
 # A watchdog of the program that had stacks written into its log says of each rank how long nothing was finished.
 _REPORTED = """
 SELECT l.rank, max(CAST(regexp_extract(l.subject, '^([0-9]{1,9}) s$', 1) AS BIGINT)) FROM log_events l
@@ -102,7 +109,7 @@ def wait_states(
     log: LogSilence,
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
-    dates = _dates(calls.connection, logs, rhythm) if graph.waits else None
+    dates = _dates(calls.connection, logs, rhythm, samples) if graph.waits else None
     found = [_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates]
     return WaitStates(tuple(_as_long_as(log, state) if log else state for state in found))
 
@@ -115,13 +122,22 @@ def _as_long_as(log: LogSilence, state: WaitState) -> WaitState:
     return WaitState(Standing.STILL, reason, log.silence_ns)
 
 
-def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm) -> _Dates:
+def _until(connection: DuckDBPyConnection, captured: Mapping[int, int], samples: Mapping[int, Stacks]) -> dict[int, int]:
+    """When each rank was last seen to wait: where its stacks begin beside its record, all at one place, the last of them."""
+    stayed = {rank for rank, found in samples.items() if rank in captured and len(found.main) > 1 and not found.moved}
+    sampled = rows_of(connection, "stacks", _SAMPLED) if stayed else ()
+    beside = {rank: last for rank, first, last in sampled if rank in stayed and first <= captured[rank] + _BESIDE_NS}
+    return {rank: max(when, beside.get(rank, when)) for rank, when in captured.items()}
+
+
+def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm, samples: Mapping[int, Stacks]) -> _Dates:
     captured = rows_of(connection, "operations", _CAPTURED)
     # Replays of a captured graph make no call, and a process that has left in order waits for nobody.
     beating = last_beats(log for log in logs.values() if log.beats and not (log.ended or log.graphs))
     chunks = {rank: logs[rank].chunk_ns or 0 for rank in beating}
+    known = {**beating, **{rank: when for rank, when, _ in captured if when is not None}}
     return _Dates(
-        {**beating, **{rank: when for rank, when, _ in captured if when is not None}},
+        _until(connection, known, samples),
         {rank: latest for rank, _, latest in captured if latest is not None},
         {rank: max(newest, chunks.get(rank, 0)) for rank, newest in rhythm.newest.items()},
         rhythm.pauses,

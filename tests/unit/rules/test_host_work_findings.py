@@ -384,3 +384,14 @@ def test_an_event_loop_that_sleeps_does_not_tell_what_it_waits_for(
     first = first_of(found, tmp_path)
     assert first.confidence is confidence
     assert ("a server without requests" in statements_of(first)) is (confidence is Confidence.SUSPECT)
+
+
+@pytest.mark.parametrize(("seconds", "moves", "accused"), [(8, False, True), (4, False, False), (8, True, False)])
+def test_stacks_beside_a_record_show_how_long_the_others_wait(seconds: int, moves: bool, accused: bool, tmp_path: Path) -> None:
+    """Work is given ten seconds: the dumps are made at the begin of a collection, and the last stacks four seconds later."""
+    found = collected(HOST_CODE, silence_s=seconds)
+    sampled(found, busy=1.0)
+    for rank in (0, 1, 3) if moves else ():
+        found.members[f"ranks/{rank}/stacks/1.json"] = py_spy(loop(20), pid_of(rank))
+    verdict = verdict_of(found.write(tmp_path))
+    assert ({rank for suspect in verdict.suspects for rank in suspect.ranks} == {BEHIND}) is accused
