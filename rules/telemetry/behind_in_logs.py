@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from forensics.model import (
-    Belief,
     Cause,
     Component,
     Confidence,
@@ -31,7 +30,7 @@ from forensics.rules.reductions.logs.work import WorkInLogs
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.kernel_lines import KernelLines, of_blocked_task
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
-from forensics.rules.reductions.text.behind import Behind, idle_behind, never_started
+from forensics.rules.reductions.text.behind import Behind, idle_behind, never_started, stuck_together
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -81,6 +80,7 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged,
         ends = [wait for wait in waits if any(root.ranks[0] in wait.unheard for root in absent)]
         found += [_unplaced(placed, wait) for wait in ends if len(ends) == 1 and _is_filled(placed, wait)]
         # One that is known to have ended explains the wait; of the others nothing is known.
+        found = found or ([] if absent else _together(placed, graph, roots))
         ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
         found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
     # Stacks in a call that nothing names may be in the very init.
@@ -158,6 +158,18 @@ def _device(placed: Positions, root: Root) -> Behind | None:
     )
 
 
+def _together(placed: Positions, graph: WaitGraph, roots: Sequence[Root]) -> list[Behind]:
+    """The one group whose members are all inside, where all others wait for one of them: of the whole job it tells nothing."""
+    joined = [root for root in roots if root.kind is RootKind.ALL_JOINED]
+    if len(joined) != 1 or len(roots) > 1 or len(joined[0].waits) > 1:
+        return []
+    wait = joined[0].waits[0]
+    group = placed.of(wait.communicator)
+    outside = {rank for rank in joined[0].ranks for rank in graph.waiters(rank)} - {*group.members}
+    whole = group.confidence == "read" and group.unit == "work" and {*group.members} == wait.waiting.keys()
+    return [stuck_together(group, wait, outside)] if whole and outside and not group.finished(wait.sequence) else []
+
+
 def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: int) -> list[Behind]:
     """All that were heard wait: one of those that were not heard is missing there."""
     silent = tuple(sorted({root.ranks[0] for root in roots}))
@@ -220,7 +232,7 @@ def _finding(logged: Logged, events: LogEvents, behind: Behind, least_heard: flo
         ranks=behind.ranks,
         cause=behind.cause,
         stage=behind.stage,
-        belief=Belief.BEHIND_AND_BUSY,
+        belief=behind.belief,
         confidence=Confidence.LIKELY if sure else Confidence.SUSPECT,
         evidence=(*behind.statements, *_doubts(logged, behind.group, enough), *own),
         granularity=behind.granularity,

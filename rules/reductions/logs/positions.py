@@ -46,7 +46,7 @@ class LoggedGroup:
     """One communicator as logs show it, with one position for each rank that was heard.
 
     `size` is the number of members, at least, and `exact` says whether that is all of them. `world` is set when its members are
-    the ranks of the job: `others` are those that something else than logs tells of.
+    the ranks of the job. `others` are members that something else than their logs tells of.
     """
 
     label: str
@@ -63,6 +63,8 @@ class LoggedGroup:
         return tuple(range(self.size)) if self.world and self.exact else tuple(sorted(self.others.union(self.positions)))
 
 
+_LEAST_EVEN = 3
+"""Members of a group that lie in even steps: any two do."""
 _LEAST_HEARD = 7
 """Ranks that write for each one of a file that does not."""
 # torchrun keeps the logs of each start of a job in a folder attempt_N; a new start counts from one again.
@@ -92,7 +94,8 @@ def logged_groups(
     groups: dict[tuple[str, str], list[LogPosition]] = defaultdict(list)
     for row in rows:
         groups[row.origin, row.communicator].append(row)
-    found = [_group(key, members, world, seen) for key, members in sorted(groups.items())]
+    gave_up = frozenset(row.rank for row in rows if row.rank is not None and row.timed_out is not None)
+    found = [_group(key, members, world, (seen, gave_up)) for key, members in sorted(groups.items())]
     return tuple(group for group in found if group is not None)
 
 
@@ -156,8 +159,10 @@ def _world(rows: Iterable[LogPosition]) -> int | None:
     return max(sizes) if fits and len(names) == 1 else None
 
 
-def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None, seen: frozenset[int]) -> LoggedGroup | None:
-    """One group, or None when its members cannot be compared.
+def _group(
+    key: tuple[str, str], rows: Sequence[LogPosition], world: int | None, known: tuple[frozenset[int], frozenset[int]]
+) -> LoggedGroup | None:
+    """One group, or None when its members cannot be compared; `known` are ranks that left something else, and that gave up.
 
     That is: point-to-point work, a name that two groups share, or a member whose rank nothing tells (it would look absent).
     """
@@ -174,10 +179,31 @@ def _group(key: tuple[str, str], rows: Sequence[LogPosition], world: int | None,
     # As many members as the job has ranks, and each counts as the job does: they are all.
     counts_all = least == world and all(rank == number for rank, number in numbers)
     is_world = stated == world if stated else counts_all or name.endswith(":default_pg") or name == "0"
+    seen, gave_up = known
     others = (seen | _gaps(ranked)) - positions.keys() if is_world and not stated else frozenset()
+    even = None if is_world or stated else _even(numbers)
+    if even is not None:
+        start, step, places = even
+        # It waits elsewhere: of one that gave up nowhere nothing shows why it is not here.
+        others = (frozenset(start + step * place for place in places) - positions.keys()) & gave_up
     size = stated or (world if is_world and world else None) or max(least, len(positions) + len(others))
-    is_exact = bool(stated or (is_world and world))
+    # A further member would be beyond the ranks of the job.
+    ends_job = even is not None and world is not None and start + step * len(places) >= world
+    is_exact = bool(stated or (is_world and world) or (ends_job and len(positions) + len(others) == len(places)))
     return LoggedGroup(name, origin, dict(sorted(positions.items())), size, is_exact, is_world, others)
+
+
+def _even(numbers: Iterable[tuple[int | None, int | None]]) -> tuple[int, int, range] | None:
+    """First rank, step and places of a group whose heard members lie in even steps, as those of parallel groups do."""
+    heard = {place: rank for rank, place in numbers if rank is not None and place is not None}
+    if len(heard) < _LEAST_EVEN:
+        return None
+    low, high = min(heard), max(heard)
+    step, rest = divmod(heard[high] - heard[low], high - low)
+    first = heard[low] - step * low
+    if rest or step < 1 or first < 0 or any(first + step * place != rank for place, rank in heard.items()):
+        return None
+    return first, step, range(high + 1)
 
 
 def _gaps(rows: Sequence[LogPosition]) -> frozenset[int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from forensics.model import Cause, Component, Evidence, Family, Granularity, Members, StageName, StageRef
+from forensics.model import Belief, Cause, Component, Evidence, Family, Granularity, Members, StageName, StageRef
 from forensics.rules.reductions.calls.positions import Communicator, Position
 from forensics.rules.reductions.logs.idle_ranks import IdleRank
 from forensics.rules.reductions.logs.positions import LogPosition, as_communicator
 from forensics.rules.reductions.logs.starts import Unstarted
 from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.waits.graph import Wait
 
 _ELSEWHERE = "it may itself wait where no watchdog sees it: in a store, or in a call of a group on the host"
 
@@ -27,6 +29,7 @@ class Behind:
     statements: tuple[Evidence, ...]
     granularity: Granularity = Granularity.RANK
     state: str = "not_started"
+    belief: Belief = Belief.BEHIND_AND_BUSY
 
 
 def never_started(item: Unstarted) -> Behind:
@@ -44,6 +47,36 @@ def never_started(item: Unstarted) -> Behind:
         group=replace(as_communicator(item.group), positions=heard),
         statements=(Evidence(f"{said}; {peers}", item.group.positions[item.peers[0]].source),),
         granularity=Granularity.of_ranks(item.ranks),
+    )
+
+
+def stuck_together(group: Communicator, wait: Wait, outside: Collection[int]) -> Behind:
+    """Members of a group that all entered what none of them completed, and for one of whom each rank `outside` waits."""
+    ranks = tuple(sorted(wait.waiting))
+    kinds = {operation.kind for operation in wait.waiting.values() if operation is not None}
+    said = f"all members of {group.label} enqueued work {wait.sequence}: {ranks_text(ranks)} gave up on it, nobody completed it"
+    behind = f"{ranks_text(outside)} wait for one of them, in other groups"
+    alike = "nothing tells its members apart: the network, a device and a library below the call all leave this"
+    return Behind(
+        ranks=ranks,
+        cause=Cause.UNKNOWN,
+        stage=StageRef(
+            component=Component.COMMUNICATION,
+            operation=kinds.pop() if len(kinds) == 1 else None,
+            communicator=group.label,
+            sequence=wait.sequence,
+        ),
+        members=Members.ONE_OF,
+        sure=False,
+        group=group,
+        statements=(
+            Evidence(said, group.positions[ranks[0]].source),
+            Evidence(behind),
+            Evidence(alike, supports=False),
+        ),
+        granularity=Granularity.GROUP,
+        state="late_end",
+        belief=Belief.GROUP_SYMPTOM,
     )
 
 
