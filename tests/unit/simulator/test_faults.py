@@ -54,6 +54,16 @@ def test_a_limited_nic_may_be_called_one_whose_slot_is_in_use() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sources", "accepted"),
+    [(["recorder"], {"dataloader_stall", "host_stall"}), (["recorder", "stacks"], {"dataloader_stall"})],
+    ids=["recorder", "with stacks"],
+)
+def test_in_what_a_host_stopped_is_known_where_something_shows_its_stage(sources: list[str], accepted: set[str]) -> None:
+    (found,) = truth(case("dataloader-stall@rank3"), Losses(sources=frozenset(sources)))["faults"]
+    assert {*found["accepted_causes"]} == accepted
+
+
+@pytest.mark.parametrize(
     ("weak", "strong"),
     [
         ("gpu-throttled@rank3:350+before", "gpu-throttled@rank3:200+before"),
