@@ -36,6 +36,27 @@ def test_only_inside_a_run_that_was_longer_before(
     assert is_amid((*STEP, *STEP, *since), awaited) is amid
 
 
+RECV, SEND = ("pipe", "recv", "[[64]]"), ("pipe", "send", "[[64]]")
+
+
+@pytest.mark.parametrize(
+    ("step", "since", "amid"),
+    [
+        ((RECV, TP, TP, SEND, DP, LOSS), (RECV,), True),
+        ((RECV, TP, TP, SEND, DP, LOSS), (RECV, TP), True),
+        ((RECV, TP, TP, SEND, DP, LOSS), (), False),
+        ((RECV, DP, TP, TP, SEND, LOSS), (RECV,), False),
+        ((RECV, TP, SEND, DP, LOSS), (RECV, TP), False),
+        ((SEND, TP, TP, RECV, DP, LOSS), (SEND, TP), False),
+    ],
+    ids=["message", "its first call", "a step begins", "other calls follow", "no run was longer", "behind a send"],
+)
+def test_behind_a_message_comes_its_pass(
+    step: tuple[tuple[str, str, str], ...], since: tuple[tuple[str, str, str], ...], amid: bool
+) -> None:
+    assert is_amid((*step, *step, *since), TP) is amid
+
+
 def test_a_run_of_gradients_may_go_on_over_the_end_of_a_step() -> None:
     """One replica evaluates alone between the second and the third of four equal buckets in a row."""
     step = (DP, DP, LAST, DP, DP)
