@@ -36,7 +36,8 @@ FROM logged_event WHERE kind = 'transfer_timeout' AND starts_with(subject, 'Deep
 _NOT_REACHED = """
 SELECT rank, regexp_extract(subject, '^(\\d+ others) wrote', 1), regexp_extract(subject, ' wrote: (.+)', 1), source
 FROM logged_event l WHERE kind = 'not_reached' AND NOT EXISTS (
-    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id AND e.kind NOT IN ('not_reached', 'roll_lacks', 'several_nodes'))
+    SELECT 1 FROM log_events e WHERE e.source_id = l.source_id
+        AND e.kind NOT IN ('not_reached', 'roll_lacks', 'bare_error', 'several_nodes'))
 AND (SELECT count(DISTINCT step) FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) < 2
 ORDER BY ALL
 """

@@ -62,6 +62,13 @@ WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORD
 """
 _LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
 _LEAST_LOGS = 3
+# Errors without a traceback, of which nothing shows that they ended anything, in logs that end there.
+_BARE = """
+SELECT path, rank, text, source FROM logged_event l
+WHERE kind = 'bare_error' AND NOT after_cancel AND path NOT IN (SELECT path FROM logged_event WHERE kind = 'exception')
+    AND NOT EXISTS (SELECT 1 FROM log_progress p WHERE p.source_id = l.source_id AND p.locator > l.locator) ORDER BY ALL
+"""
+_LOSERS = "SELECT count(DISTINCT path) FROM logged_event WHERE kind = 'peer_closed' AND path <> ?"
 # A device by its number on its host, as ROCm's runtime has it; every process of the host may report the same one.
 _FAULTY_GPUS = r"""
 SELECT regexp_extract(subject, ' by GPU (node-[0-9]+)', 1), min(source) FROM logged_event
@@ -100,6 +107,7 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _killed(connection)
     yield from lost_by_coordinator(connection)
     yield from _first_reply(connection) or _raised_alone(connection)
+    yield from _ends_by_a_bare_error(connection)
     yield from _own_error(heard)
     yield from _last_error(connection, heard)
     yield from _raised_by_some(connection)
@@ -196,6 +204,18 @@ def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
         lost = len(raised) - 1
         how = f"{counted(lost, 'other log')} end by the loss of a peer" if lost else f"{logs - 1} other logs raised nothing"
         yield f"{path}#line={line}, and which rank wrote it: it raised its own {kind or 'error'}, {how}"
+
+
+def _ends_by_a_bare_error(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one log that ends by an error of its own, without a traceback, where several others lost a peer."""
+    bare = rows_of(connection, "log_events", _BARE, kinds=("bare_error",))
+    own = [each for each in bare if not is_of_another(each[2])]
+    if len({path for path, *_ in own}) == 1:
+        path, rank, text, source = own[-1]
+        lost = connection.execute(_LOSERS, (path,)).fetchall()[0][0]
+        if lost >= _LEAST_LOGS - 1:
+            whose = "which rank wrote it" if rank is None else f"the log of rank {rank}"
+            yield f"the error {shortened(text)} ({source}), and {whose}: {lost} other logs end by the loss of a peer"
 
 
 def _raised_by_some(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -20,7 +20,7 @@ WITH counted AS (
     WHERE clock = 'line' GROUP BY ALL
 ), failed AS (
     SELECT DISTINCT source_id FROM log_events
-    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes') AND NOT starts_with(kind, 'earlier_')
+    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes', 'bare_error') AND NOT starts_with(kind, 'earlier_')
 ), log AS (
     SELECT source_id, series, total, min(at_s) AS first_s, max(at_s) AS last_s, max(step) AS furthest,
            (max(step) - min(step)) / (count(*) - 1) AS every

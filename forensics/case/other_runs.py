@@ -47,7 +47,7 @@ _WORKED = """
 SELECT s.path, s.host, min(p.at_s) FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.clock = 'line' AND NOT EXISTS (
     SELECT 1 FROM log_events e
-    WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes')
+    WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes', 'bare_error')
 ) GROUP BY ALL HAVING count(*) >= $least
 UNION ALL SELECT s.path, s.host, min(o.enqueued_ns) / 1e9 - $zones FROM operations o JOIN sources s USING (source_id)
 WHERE o.enqueued_ns IS NOT NULL GROUP BY ALL HAVING count(*) >= $least ORDER BY ALL

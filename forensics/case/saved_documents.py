@@ -39,7 +39,8 @@ _OVER = re.compile(
     re.IGNORECASE,
 )
 _OPEN = re.compile(
-    r"\?|\b(?:still|but|however|came back|not|reopen\w*|(?:happen\w*|h[au]ngs?|stuck|fail\w*|die[sd]|crash\w*) again)\b",
+    r"\?|\b(?:below|following|still|but|however|came back|not|reopen\w*)\b"
+    r"|\b(?:(?:happen\w*|h[au]ngs?|stuck|fail\w*|die[sd]|crash\w*) again)\b",
     re.IGNORECASE,
 )
 

@@ -182,7 +182,7 @@ class _Reader:
         if raised is not None:
             self._raised(number, line, raised.whose(origin), raised, headed)
         elif (headless := tracebacks.headless(origin)) is not None:
-            self._event(number, "exception", headless, line, origin)
+            self._event(number, *headless, line, origin)
         for failed in self._table.feed(origin.bare[origin.text :]):
             self.origins.note_local(failed.local_rank, failed.rank)
             self._event(number, failed.kind, failed.subject, line, replace(origin, rank=failed.rank, label=None, host=None))

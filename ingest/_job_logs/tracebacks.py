@@ -34,12 +34,16 @@ _UNCAUGHT = re.compile(r"\[rank\d{1,7}\]: " + EXCEPTION_TYPE)
 _ALONE = re.compile(EXCEPTION_TYPE)
 
 
-def headless(origin: Origin) -> str | None:
-    """Type of an exception that a rank says of itself, or that is printed for it, where its traceback does not stand above."""
+def headless(origin: Origin) -> tuple[str, str] | None:
+    """Kind and type of an exception whose traceback does not stand above: one that a rank says of itself, or is printed for it.
+
+    What nobody says of himself (`bare_error`) may have been caught, and is the only trace of an end where a log was searched.
+    """
     line = origin.bare
     found = _UNCAUGHT.search(line) if "[rank" in line else None
-    found = found or (_ALONE.match(line, origin.text) if origin.text or origin.rank is not None else None)
-    return found["type"] if found else None
+    found = found or _ALONE.match(line, origin.text)
+    is_said = found is not None and (found.re is _UNCAUGHT or origin.text > 0 or origin.rank is not None)
+    return ("exception" if is_said else "bare_error", found["type"]) if found else None
 
 
 class Raised(NamedTuple):

@@ -78,8 +78,8 @@ WITH logged AS (
     WHERE kind = 'training_log' AND rank IS NOT NULL GROUP BY rank
 ), failed AS (
     SELECT rank, bool_or(kind = 'peer_closed') AS lost FROM log_events
-    WHERE rank IS NOT NULL AND kind IN ('peer_closed', 'exception', 'fatal_error', 'watchdog_timeout', 'store_timeout',
-        'transfer_timeout', 'process_exit', 'oom_kill', 'terminated', 'job_finished') GROUP BY rank
+    WHERE rank IS NOT NULL AND kind IN ('peer_closed', 'exception', 'bare_error', 'fatal_error', 'watchdog_timeout',
+        'store_timeout', 'transfer_timeout', 'process_exit', 'oom_kill', 'terminated', 'job_finished') GROUP BY rank
 )
 SELECT rank, path, (SELECT count(*) FROM failed WHERE lost) AS others FROM logged ANTI JOIN failed USING (rank)
 WHERE whole AND others = (SELECT count(*) FROM logged) - 1 AND others = (SELECT max(rank) FROM logged) AND others >= 2
