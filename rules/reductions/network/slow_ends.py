@@ -134,7 +134,7 @@ def _of(rank: int, links: Collection[Link]) -> tuple[Link, ...]:
 
 def _several(rank: int, links: Collection[Link], users: NicUsers) -> bool:
     """Whether slow links of a rank lead to more than one other NIC: both directions between two count once."""
-    return len({users.first(other) for link in _of(rank, links) for other in link if other != rank}) > 1
+    return users.are_apart({other for link in _of(rank, links) for other in link if other != rank})
 
 
 def _sound_beside(rank: int, links: Mapping[Link, float], sound: Collection[Link]) -> tuple[Link, ...]:

@@ -1,7 +1,7 @@
 """Which ranks have a NIC together: what is slow or broken about it is so for all of them.
 
 Ranks have one NIC together where all of their queue pairs are on it, with the same address: host names alone may be those of
-containers, or the same everywhere.
+containers, or the same everywhere. Of a rank without a log those of its peers tell the address that they lead to.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ SELECT DISTINCT coalesce(q.host, s.host) AS host, q.nic, q.gid, coalesce(q.rank,
 FROM queue_pairs q JOIN sources s USING (source_id)
 WHERE coalesce(q.host, s.host) IS NOT NULL AND q.nic IS NOT NULL AND coalesce(q.rank, s.rank) IS NOT NULL ORDER BY ALL
 """
+# Where queue pairs lead to, by the rank at the other end; with PXN another process sends, and the receiver is on its own NIC.
+_PEERS = """
+SELECT DISTINCT m.rank, q.remote_nic FROM queue_pairs q
+JOIN members m ON m.communicator = q.communicator AND m.position = q.peer
+WHERE q.remote_nic IS NOT NULL AND m.rank IS NOT NULL AND q.direction = 'send'
+ORDER BY ALL
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,11 @@ class NicUsers:
     def of(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Ranks with those that have the same NIC."""
         return tuple(sorted({other for rank in ranks for other in self.shared.get(rank, (rank,))}))
+
+    def are_apart(self, ranks: Collection[int]) -> bool:
+        """Whether some ranks have several NICs; one of which nothing is known may have that of another one, where any do."""
+        known = {rank for users in self.by_nic.values() for rank in users}.union(self.shared)
+        return len({self.first(rank) for rank in ranks if rank in known or not self.shared}) > 1
 
     def together(self, rank: int, among: Collection[int]) -> tuple[int, ...]:
         """Of some ranks those that have the NIC of one of them."""
@@ -48,6 +60,13 @@ def nic_users(connection: DuckDBPyConnection) -> NicUsers:
     uses: dict[int, set[tuple[str, str, str | None]]] = defaultdict(set)
     for host, nic, address, rank in rows_of(connection, "queue_pairs", _USES):
         uses[rank].add((host, nic, address))
+    owners = {address: (host, nic, address) for found in uses.values() for host, nic, address in found if address}
+    peers: dict[int, set[str]] = defaultdict(set)
+    for rank, address in rows_of(connection, "queue_pairs", _PEERS):
+        peers[rank].add(address)
+    uses |= {
+        rank: {owners[each] for each in seen} for rank, seen in peers.items() if rank not in uses and seen <= owners.keys()
+    }
     for rank, found in uses.items():  # a map of queue pairs may leave out the address that another source tells
         uses[rank] = {use for use in found if use[2] or not any(other[:2] == use[:2] and other[2] for other in found)}
     alike: dict[frozenset[tuple[str, str, str | None]], list[int]] = defaultdict(list)

@@ -15,9 +15,13 @@ ELSEWHERE = ("n0", "mlx5_0", "10.0.1.1")
 """A NIC of another host with the same name."""
 
 
-def users(monkeypatch: pytest.MonkeyPatch, *uses: tuple[tuple[str, str, str], int]) -> NicUsers:
-    def rows(*_: object) -> Sequence[tuple[object, ...]]:
-        return [(*nic, rank) for nic, rank in uses]
+def users(
+    monkeypatch: pytest.MonkeyPatch, *uses: tuple[tuple[str, str, str], int], peers: Sequence[tuple[int, str]] = ()
+) -> NicUsers:
+    """By queue pairs on NICs, and ranks with the addresses that queue pairs of others lead to."""
+
+    def rows(_connection: object, _table: str, query: str) -> Sequence[tuple[object, ...]]:
+        return peers if "remote_nic" in query else [(*nic, rank) for nic, rank in uses]
 
     monkeypatch.setattr(nic_users, "rows_of", rows)
     return nic_users.nic_users(duckdb.connect())
@@ -45,3 +49,17 @@ def test_who_is_stated_without_an_address_as_well_shares_its_nic_nevertheless(mo
     """A map of queue pairs that has only one of the two ranks, and no address."""
     found = users(monkeypatch, (A, 0), (A, 1), (("n0", "mlx5_0", ""), 0))
     assert found.shared == {0: (0, 1), 1: (0, 1)}
+
+
+def test_a_rank_without_a_log_is_on_the_nic_that_queue_pairs_of_others_lead_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = users(monkeypatch, (A, 0), (B, 2), peers=[(1, A[2]), (3, "10.9.9.9"), (2, A[2])])
+    assert found.shared == {0: (0, 1), 1: (0, 1)}, "an address that no log has is of no known NIC, and who has a log says it"
+    both = users(monkeypatch, (A, 0), (B, 2), peers=[(1, A[2]), (1, B[2])])
+    assert not both.shared
+
+
+def test_a_rank_of_which_nothing_is_known_may_have_the_nic_of_another_one() -> None:
+    shared = NicUsers({("n0", "mlx5_0"): (0, 1), ("n1", "mlx5_0"): (8,)}, {0: (0, 1), 1: (0, 1)})
+    assert shared.are_apart([0, 8]) and not shared.are_apart([0, 1])
+    assert not shared.are_apart([8, 9]), "some ranks have a NIC together"
+    assert NicUsers({("n0", "mlx5_0"): (0,)}).are_apart([8, 9])

@@ -105,7 +105,9 @@ def test_independent_faults_are_distinguished() -> None:
 
 
 def on_one_nic(*groups: tuple[int, ...]) -> NicUsers:
-    return NicUsers(shared={rank: ranks for ranks in groups for rank in ranks})
+    shared = {rank: ranks for ranks in groups for rank in ranks}
+    alone = {("host", f"mlx5_{rank}"): (rank,) for rank in range(32) if rank not in shared}
+    return NicUsers({**alone, **{("host", f"mlx5_{ranks[0]}"): ranks for ranks in groups}}, shared)
 
 
 def test_ranks_that_have_a_slow_nic_together_are_one_end() -> None:
@@ -119,6 +121,16 @@ def test_ranks_that_have_a_slow_nic_together_are_one_end() -> None:
 def test_a_sound_link_of_one_of_them_says_that_it_is_not_their_nic() -> None:
     slow, users = {(4, 12): 0.05, (4, 20): 0.05, (5, 13): 0.05}, on_one_nic((4, 5))
     assert {blame.ranks for blame in blamed(slow, list(slow), [(5, 21)], users)} == {(4,), (5, 13)}
+
+
+def test_two_links_to_a_nic_of_which_one_rank_left_no_log_do_not_name_the_other_end() -> None:
+    """Rank 13 is known to be on the NIC of rank 12 by the queue pairs of rank 5, or nothing is known of it."""
+    slow = {(4, 12): 0.4, (5, 13): 0.4, (12, 20): 0.1}
+    assert [each.ranks for each in blamed(slow, list(slow), [], on_one_nic((4, 5), (12, 13)))] == [(12, 13)]
+    open_ = NicUsers(
+        {key: ranks for key, ranks in on_one_nic((4, 5)).by_nic.items() if 13 not in ranks}, {4: (4, 5), 5: (4, 5)}
+    )
+    assert (4, 5) not in [each.ranks for each in blamed(slow, list(slow), [], open_)]
 
 
 def test_links_to_ranks_on_one_nic_tell_its_ends_no_better_than_one_link() -> None:
