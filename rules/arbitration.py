@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from forensics.model import (
@@ -22,7 +22,17 @@ from forensics.model import (
     Symptom,
 )
 from forensics.rules.admission import Progress, is_still, withheld
-from forensics.rules.explain import Hypothesis, Observed, agree, by_cause, faults, hypothesis, less_specific, less_telling
+from forensics.rules.explain import (
+    Hypothesis,
+    Observed,
+    agree,
+    by_cause,
+    faults,
+    hypothesis,
+    is_silent,
+    less_specific,
+    less_telling,
+)
 from forensics.rules.facts.symptoms import Findings, Symptoms
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
@@ -62,7 +72,9 @@ def arbitrate(findings: Findings, observed: Observed, progress: Progress, placed
         _absorbed(_narrowed(by_cause(fault)))
         for fault in faults((hypothesis(*each, observed) for each in merged), observed.unseen)
     ]
-    numbered = [(number, each, _settled(each, fault[0])) for number, fault in enumerate(ranked, 1) for each in fault]
+    numbered = [
+        (number, each, _settled(each, fault[0], observed.unseen)) for number, fault in enumerate(ranked, 1) for each in fault
+    ]
     refused = [
         _assessed(hypothesis(finding, (finding.rule,), observed), observed.symptoms, reason=reason)
         for finding, reason in zip(roots, reasons, strict=True)
@@ -85,14 +97,14 @@ def _apart(roots: Sequence[Finding], reasons: Sequence[str | None]) -> list[str 
     return [open_ if each.of_past and not is_named else why for each, why in zip(roots, reasons, strict=True)]
 
 
-def _settled(each: Hypothesis, first: Hypothesis) -> str | None:
+def _settled(each: Hypothesis, first: Hypothesis, unseen: Collection[int]) -> str | None:
     """Why an alternative of a fault accuses nobody: nothing speaks against the first, which explains all of it, and more."""
     whom = ranks_text(first.finding.ranks) if first.finding.ranks else "the first account"
     if each.finding.belief is Belief.DIRECT_RECORD or not each.explains < first.explains:
         return None
     if not each.explains:
         return f"it explains nothing that was observed, {whom} {len(first.explains)} of it"
-    if first.contradictions or first.restates or not first.families:
+    if first.contradictions or not first.families or (first.restates and not is_silent(each, unseen)):
         return None
     more = counted(len(first.explains) - len(each.explains), "more observation")
     return f"{whom} explains all that this does, and {more}"

@@ -249,7 +249,8 @@ def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[li
     """
     found: list[list[Hypothesis]] = []
     covered: set[Atom] = set()
-    for each in sorted(hypotheses, key=lambda item: item.order):
+    given = list(hypotheses)
+    for each in sorted(given, key=lambda item: (item.finding.of_past, _is_covered(item, given, unseen), item.order)):
         home = next((fault for fault in found if not set(each.finding.ranks).isdisjoint(_ranks(fault))), None)
         own = each.families and (each.finding.impact or not set(each.finding.ranks) <= set(unseen))
         if home is None and found and not (own and each.explains - covered and not each.restates):
@@ -260,6 +261,19 @@ def faults(hypotheses: Iterable[Hypothesis], unseen: Collection[int]) -> list[li
             home.append(each)
         covered |= each.explains if home is None else set()
     return found
+
+
+def is_silent(each: Hypothesis, unseen: Collection[int]) -> bool:
+    """Whether it names ranks only of which nothing is seen: that they are missing is all that speaks for it."""
+    return bool(each.finding.ranks) and set(each.finding.ranks) <= set(unseen)
+
+
+def _is_covered(each: Hypothesis, given: Iterable[Hypothesis], unseen: Collection[int]) -> bool:
+    """Whether something that is seen accounts for all that silent ranks would account for, and for more: they may wait too."""
+    return is_silent(each, unseen) and any(
+        each.explains < other.explains and not is_silent(other, unseen) and not (other.finding.of_past or other.contradictions)
+        for other in given
+    )
 
 
 def by_cause(fault: list[Hypothesis]) -> list[Hypothesis]:

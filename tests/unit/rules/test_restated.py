@@ -20,7 +20,8 @@ from forensics.model import (
     Role,
     StageRef,
 )
-from forensics.rules.explain import Hypothesis
+from forensics.rules.arbitration import _settled
+from forensics.rules.explain import Hypothesis, faults
 from forensics.rules.restated import leaves_open, says_less
 
 GROUP = Finding(
@@ -71,3 +72,24 @@ def test_one_of_a_host_says_less_than_the_rank_that_is_named_for_the_same_cause(
 
 def test_the_evidence_of_the_group_shows_no_link_in_it() -> None:
     assert not less(LINK, {Family.RECORDER})
+
+
+SILENT = replace(GROUP, rule="FX2", ranks=(7,), belief=Belief.BEHIND_AND_BUSY, members=Members.EACH)
+
+
+@pytest.mark.parametrize(
+    ("more", "against", "order"),
+    [(1, (), [(0, 1, 2, 3), (7,)]), (0, (), [(7,), (0, 1, 2, 3)]), (1, AGAINST, [(7,), (0, 1, 2, 3)])],
+    ids=["it accounts for more", "for as much", "something speaks against it"],
+)
+def test_a_rank_of_which_nothing_is_seen_may_wait_for_a_group_that_accounts_for_more(
+    more: int, against: tuple[Evidence, ...], order: list[tuple[int, ...]]
+) -> None:
+    waits, families = frozenset((0, rank) for rank in range(4)), frozenset({Family.RECORDER})
+    silent = Hypothesis(SILENT, ("FX2",), waits, frozenset(), families)
+    wider = waits | {(1, rank) for rank in range(more)}
+    group = Hypothesis(replace(GROUP, evidence=against), ("FX3",), wider, frozenset(), families)
+    (fault,) = faults([silent, group], unseen={7})
+    assert [each.finding.ranks for each in fault] == order
+    assert (_settled(silent, group, {7}) is not None) is (more > 0 and not against)
+    assert _settled(silent, group, set()) is None, "where something is seen of it, it is an alternative"
