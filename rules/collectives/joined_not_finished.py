@@ -95,11 +95,22 @@ def _evaluate(
         yield _port_failed(text, stated, {rank for ranks in failed for rank in ranks}, heard)
     found = [root for root, ranks in zip(found, failed, strict=True) if not ranks]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
-    for root in found if len(found) <= _MOST_GROUPS else ():
+    for root in found if len(found) + _begun_beside(graph, found) <= _MOST_GROUPS else ():
         still = liveness.motion is Motion.STALLED and all(roster.rank(rank).state == "alive" for rank in root.ranks)
         seen = [activity_of(stacks, rank) for rank in root.ranks]
         lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
         yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
+
+
+def _begun_beside(graph: WaitGraph, found: Sequence[Root]) -> int:
+    """How many other groups are inside an operation by all devices that are known: what is not known of them is no difference.
+
+    Their records are cut, or they would be roots as well.
+    """
+    named = {rank for root in found for rank in root.ranks}
+    beside = (wait for wait in graph.recorded if not (wait.missing or wait.peers) and named.isdisjoint(wait.waiting))
+    begun = ([call.started for call in wait.waiting.values() if call is not None] for wait in beside)
+    return sum(len(started) > 1 and all(started) for started in begun)
 
 
 def _of_failed_ports(root: Root, ports: FailedPorts) -> tuple[int, ...]:
