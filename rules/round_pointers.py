@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from forensics.rules.reductions.ranks.processor_time import ProcessorTimes, most_used
 from forensics.rules.reductions.stacks.call_paths import CallPath
-from forensics.rules.reductions.stacks.rounds import LEAST_ROUNDS, alone_at_work
+from forensics.rules.reductions.stacks.rounds import LEAST_ROUNDS, alone_at_work, waits_beside
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, job_frames
 
 # Of the samples: a frame that so many have in common says where it is; what differs below it is a part of the same work.
@@ -23,6 +23,15 @@ def processor_pointers(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[
     alone, most = alone_at_work(stacks), most_used(times)
     if most is not None and (alone is None or alone.rank != most.rank):
         yield f"what takes rank {most.rank} long: {most.describe()}; if the job is slow, it begins there"
+
+
+def busy_signs(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[str]:
+    """That the others wait for such a rank: an even speed shows that they always did, and not that they should."""
+    if (most := most_used(times)) is None:
+        return
+    waits = waits_beside(most.rank, stacks)
+    if 2 * waits.waits >= waits.samples > 0:
+        yield f"rank {most.rank} works most: {most.describe()}; {waits.of_waits}"
 
 
 def round_pointers(stacks: StacksByRank) -> Iterator[str]:

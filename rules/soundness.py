@@ -30,6 +30,7 @@ from forensics.rules.reductions.progress.varied import are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.rules.round_pointers import busy_signs
 from forensics.rules.stage_signs import stage_signs
 from forensics.rules.supply import Supply
 from forensics.vocabulary import MOVES
@@ -126,6 +127,7 @@ def held_against_each_other(
     try:
         with recovering(connection):
             signs = supply.call(slowness_signs, {Findings: Findings(findings)})
+            signs = SlownessSigns((*signs, *supply.call(busy_signs)))
             return signs, supply.call(comparison, {Cleared: cleared})
     except Exception as error:  # a mistake of a reduction: the job is not called healthy, and says why
         why = f"holding its ranks against each other failed, please report it: {type(error).__name__} {error}"

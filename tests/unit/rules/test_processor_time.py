@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Outcome, Verdict
+from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
 from forensics.rules.reductions.ranks.processor_time import ProcessorTimes, most_used
+from forensics.rules.round_pointers import busy_signs
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, FORWARD, HOST_CODE, OTHER_CODE, RECV, Place
@@ -31,15 +34,21 @@ def _verdict(
     others: Sequence[Place] = NOW_AND_THEN,
     world: int = 4,
 ) -> Verdict:
+    return verdict_of(_collection(used, places or {2: AT_WORK}, others, world).write(folder))
+
+
+def _collection(
+    used: Mapping[int, Sequence[int]], places: Mapping[int, Sequence[Place]], others: Sequence[Place], world: int
+) -> Collection:
     """Six samples of each rank; `used` are hundredths of a second between them, of those that are not even."""
     found = Collection(world, START_NS)
     for rank in range(world):
         found.rank(rank)
         found.samples(rank, count=6, moving=True)
-        found.stacks(rank, *(places or {2: AT_WORK}).get(rank, others))
+        found.stacks(rank, *places.get(rank, others))
         found.written(rank, list(accumulate([2_000_000] * 5, initial=0)))
         found.worked(rank, list(accumulate(used.get(rank, EVEN), initial=1000)))
-    return verdict_of(found.write(folder))
+    return found
 
 
 def test_who_needs_most_is_a_suspect_where_two_stacks_do_not_suffice(tmp_path: Path) -> None:
@@ -121,3 +130,17 @@ def test_a_stage_is_compared_with_itself_only(seconds: Sequence[float], groups: 
     found = most_used(times, 1.01, 0.01)
     assert found is not None and found.rank == 3
     assert (apart_from_equals(found, times, MeetingGroups(tuple(groups)), 1.3) is not None) == stands_out
+
+
+@pytest.mark.parametrize(
+    ("used", "others", "speaks"),
+    [({2: MORE}, NOW_AND_THEN, True), ({}, NOW_AND_THEN, False), ({2: MORE}, (FORWARD,) * 6, False)],
+    ids=["most", "even", "nobody waits"],
+)
+def test_a_job_in_which_the_others_wait_is_not_called_healthy(
+    used: Mapping[int, Sequence[int]], others: Sequence[Place], speaks: bool, tmp_path: Path
+) -> None:
+    """An even speed shows that they always did."""
+    found = _collection(used, {2: AT_WORK}, others, 4)
+    signs = supply_of(open_case([found.write(tmp_path)])).call(busy_signs)
+    assert any("used 4.5 s of a processor" in sign for sign in signs) is speaks
