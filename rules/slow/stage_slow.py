@@ -31,12 +31,13 @@ from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
 from forensics.rules.reductions.frontier.unseen_delays import LIKELY_STEPS, SEEN_MEETINGS, unseen_delay
-from forensics.rules.reductions.frontier.verdicts import WindowVerdict, began, judge, longest
+from forensics.rules.reductions.frontier.verdicts import WindowVerdict, began, is_plain, judge, longest
 from forensics.rules.reductions.hardware.accounted import unexplained
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, always_late, doubted, waits_for_cores
 from forensics.rules.reductions.hardware.drawn_power import DrawnPower, named_by_power
 from forensics.rules.reductions.hardware.held_down import named_by_clocks
+from forensics.rules.reductions.pipeline.before_stop import Stopped, of_past
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, finding_of
 from forensics.rules.reductions.pipeline.host_work import HostWork, StageTimes
 from forensics.rules.reductions.pipeline.own_work import LEAST_PART, OwnWork
@@ -72,6 +73,7 @@ def _evaluate(
     hosts: HostWork,
     traced: TracedWork,
     power: DrawnPower,
+    stop: Stopped,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     for item in (*devices.found, *hosts.found, *traced.found):
@@ -101,8 +103,11 @@ def _evaluate(
             if not is_early_in_time(judged, stated):
                 finding = hardware.refined(finding, (Cause.COMPUTE_SLOW,))
             small = always_late(stated.share, stated.begins is not None, gates.share_from_start)
-            yield doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, finding.ranks)))
-            if finding.ranks:
+            finding = doubted(replace(finding, by_design=usual), (*small, *waits_for_cores(cpu, roster, finding.ranks)))
+            sure = usual is None and is_plain(judged, stated, gates) and messengers.isdisjoint(judged.matrix.ranks)
+            finding = of_past(finding, stop) if sure else finding
+            yield finding
+            if finding.ranks and not finding.of_past:
                 yield blocked_ranks(set(judged.matrix.ranks) - set(finding.ranks))
     if not any(judged.attribution.culprits for judged in known):
         yield from _by_first_steps(groups, known, power, hardware, messengers, gates.least_accounted)

@@ -19,6 +19,8 @@ from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.onsets import onset_step
 from forensics.rules.reductions.frontier.waits import Waiting
 
+_SURE_STEPS = 10  # that somebody cost time in, where nobody looked at the job meanwhile
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierWindow:
@@ -111,3 +113,9 @@ def began(judged: WindowVerdict, culprit: Culprit) -> Since | None:
     row = int((matrix.steps < culprit.begins).sum())
     time_ns = matrix.epoch_ns + int(matrix.begins[row].min())
     return Since(time_ns, "realtime of the ranks' host", int(matrix.walls[row].max()), culprit.begins)
+
+
+def is_plain(judged: WindowVerdict, culprit: Culprit, gates: Gates) -> bool:
+    """Whether a rank cost so much of so many steps that it counts beside a standstill: nobody looked while the job moved."""
+    is_much = culprit.share >= gates.share_from_start and culprit.affected >= _SURE_STEPS
+    return is_much and judged.attribution.method != "assumed" and not culprit.tied

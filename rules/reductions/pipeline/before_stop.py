@@ -6,6 +6,7 @@ and who came last to them stays true; only the strictest comparison counts here,
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NewType
 
 from forensics.case.database import has_rows
@@ -23,27 +24,50 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 LateBeforeStop = NewType("LateBeforeStop", tuple[Lateness, ...])
 """Ranks of a job that stands still that came late to the calls that ended, by exact times among equals; most lost first."""
 
+_APART = "what ended steps show stays true when a job stops: this is independent of why it stands still"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Whether the job stands still, and the ranks that hold it up."""
+
+    still: bool = False
+    held_by: frozenset[int] = frozenset()
+
+
+@reduction
+def stopped(liveness: Liveness, graph: WaitGraph) -> Stopped:
+    """Whoever holds up the job may have been slow by the same fault: that is one fault, and the standstill has its name."""
+    held = frozenset(rank for root in graph.roots for rank in root.ranks)
+    return Stopped(liveness.motion is Motion.STALLED, held)
+
+
+def of_past(finding: Finding, stop: Stopped) -> Finding:
+    """A finding about steps that ended as one about what was before the job stopped; unchanged where it did not."""
+    if not stop.still or not finding.ranks or not stop.held_by.isdisjoint(finding.ranks):
+        return finding
+    first, *others = finding.evidence
+    before = replace(first, statement=f"before the job stopped {first.statement}")
+    return replace(finding, evidence=(before, Evidence(_APART, first.source), *others), of_past=True)
+
+
 _TIMED = "SELECT 1 FROM latest_call WHERE duration_ns IS NOT NULL LIMIT 1"
 
 
 @reduction
-def late_before_stop(calls: Calls, liveness: Liveness, graph: WaitGraph, layout: Layout) -> LateBeforeStop:
-    """Late ranks of tensor-parallel groups, whose members do the same work, without those that the others now wait for.
-
-    Whoever holds up the job may have been slow by the same fault: that is one fault, and the standstill has its name.
-    """
-    if liveness.motion is not Motion.STALLED or not has_rows(calls.connection, "operations"):
+def late_before_stop(calls: Calls, stop: Stopped, layout: Layout) -> LateBeforeStop:
+    """Late ranks of tensor-parallel groups, whose members do the same work, without those that the others now wait for."""
+    if not stop.still or not has_rows(calls.connection, "operations"):
         return LateBeforeStop(())
     if not calls.connection.execute(_TIMED).fetchall():
         return LateBeforeStop(())
-    held = {rank for root in graph.roots for rank in root.ranks}
     equals = layout.along(Axis.TENSOR)
     found = of_series(arrivals(calls.connection)).found
     return LateBeforeStop(
         tuple(
             item
             for item in found
-            if item.on_own_clocks and not item.is_bound and item.communicator in equals and item.rank not in held
+            if item.on_own_clocks and not item.is_bound and item.communicator in equals and item.rank not in stop.held_by
         )
     )
 

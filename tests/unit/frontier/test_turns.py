@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.presets import PRESETS
 from forensics.fixtures.simulator.simulation import makespans, simulate
 from forensics.fixtures.simulator.truth import truth
+from forensics.model import Anomaly, Outcome
+from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.frontier.culprits import Attribution, attribute
 from forensics.rules.reductions.frontier.cut import Cut
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import Column
 from tests.unit.frontier.jobs import MS, matrix
+from tests.unit.pipeline.simulated import case_of
 
 STAGES_MS = {"data": 2.0, "forward": 60.0, "backward": 120.0, "optimizer": 6.0}
 Late = dict[int, tuple[range, float]]
@@ -110,3 +114,15 @@ def test_what_does_not_last_takes_no_turns() -> None:
     with pytest.raises(Exception, match="no course"):
         parse("compute-delay@rank3:120ms+early")
     assert replace(parse("gpu-throttled@rank3+late")).course == "late"
+
+
+@pytest.mark.parametrize(("delay_ms", "named"), [(120, [(6,), (3,)]), (20, [(6,)])], ids=["much", "little"])
+def test_who_was_slow_before_a_job_stopped_is_said_beside_who_stopped_it(
+    delay_ms: int, named: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    faults = [parse(f"frontier-data@rank3:{delay_ms}ms+before"), parse("host-hang@rank6")]
+    made = simulate(PRESETS["ddp-8"], faults, 9, after_s=20)
+    with case_of(made, tmp_path, sources=("recorder", "stacks", "processes", "stages")) as connection:
+        found = diagnose(connection)
+    assert found.outcome is Outcome.HANG and [suspect.ranks for suspect in found.suspects] == named
+    assert [suspect.ranks for suspect in found.suspects if suspect.anomaly is Anomaly.FAIL_SLOW] == named[1:]
