@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from forensics.model import (
@@ -29,7 +29,7 @@ from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import REST
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.several_windows import is_alone, named_once
+from forensics.rules.reductions.frontier.several_windows import is_alone, named_once, wait_for_another, wait_for_named
 from forensics.rules.reductions.frontier.unseen_delays import LIKELY_STEPS, SEEN_MEETINGS, unseen_delay
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict, began, is_plain, judge, longest
 from forensics.rules.reductions.hardware.accounted import unexplained
@@ -54,11 +54,10 @@ _PASSES = frozenset({"forward", "backward"})
 _ON_HOST = frozenset({"data", "callbacks", "checkpoint", "eval", "other"})
 _COMPARED = {"peers": "than on its peers", "history": "than before", "usual": "than in its usual step"}
 _ENOUGH_STEPS = 5
+_SHARE = "a communicator holds them up in this pass for one that is as late to it by another stage:"
 _AS_LONG = (
     "by the times inside their calls these ranks work as long as those with the same work: their hosts wait in that stage"
 )
-# Of a pair either may be the slow one.
-_LEAST_WAITERS = 2
 
 
 def _evaluate(
@@ -95,6 +94,8 @@ def _evaluate(
             usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix), sync=sync)
             usual = usual or (wait_of(culprit) if waits else None)
             usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
+            awaited = wait_for_named(groups, culprit, known)
+            usual = usual or (f"{_SHARE} {ranks_text(awaited)}" if awaited else None)
             stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
             finding = _finding(groups, judged, stated, gates.least_accounted)
             if _is_of_equals(judged, stated, messengers):
@@ -150,12 +151,6 @@ def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
     slow = {item.rank for item in own.found}
     stated = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
     return stated and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
-
-
-def wait_for_another(groups: Communicators, ranks: Collection[int]) -> bool:
-    """Whether the ranks are all members of a communicator but one: in a stage with collectives such ranks wait for that one."""
-    members = [{*group.members} for group in groups if group.confidence == "read" and group.size <= len(group.members)]
-    return len(ranks) >= _LEAST_WAITERS and any({*ranks} < all_of and len(all_of) == len(ranks) + 1 for all_of in members)
 
 
 def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:

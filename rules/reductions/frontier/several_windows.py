@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import Attribution
 from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.verdicts import WindowVerdict
 
+_PASSES, _BEFORE_PASSES = frozenset({"forward", "backward"}), frozenset({"data", "callbacks", "optimizer", "other"})
+# Of a pair either may be the slow one.
+_LEAST_WAITERS = 2
+# Of what a rank is late by: who waits for it waits for that long at most, and jitter adds to it.
+_AS_LATE = 0.8
 _Loss = tuple[str, str, tuple[int, ...]]
 """Group, stage and ranks."""
 
@@ -54,3 +60,29 @@ def _with_most(judged: WindowVerdict, most: Mapping[_Loss, float], named: Collec
 def _without_ranks(found: Attribution) -> Attribution:
     culprits = (replace(each, ranks=(), changing=True) if each.ranks else each for each in found.culprits)
     return replace(found, culprits=tuple(culprits))
+
+
+def wait_for_another(groups: Communicators, ranks: Collection[int]) -> bool:
+    """Whether the ranks are all members of a communicator but one: in a stage with collectives such ranks wait for that one."""
+    members = [{*group.members} for group in groups if group.confidence == "read" and group.size <= len(group.members)]
+    return len(ranks) >= _LEAST_WAITERS and any({*ranks} < all_of and len(all_of) == len(ranks) + 1 for all_of in members)
+
+
+def wait_for_named(groups: Communicators, culprit: Culprit, known: Sequence[WindowVerdict]) -> tuple[int, ...]:
+    """For whom ranks that are long in a pass may wait there: others with which they communicate, as late by what came before.
+
+    A communicator of all ranks of the window holds all of them up alike.
+    """
+    if not culprit.ranks or culprit.device or culprit.stage not in _PASSES:
+        return ()
+    for judged in known:
+        for late in judged.attribution.culprits:
+            as_late = late.stage in _BEFORE_PASSES and late.typical_ns >= _AS_LATE * culprit.typical_ns
+            both = {*late.ranks, *culprit.ranks}
+            if late.ranks and as_late and set(late.ranks).isdisjoint(culprit.ranks) and _share(groups, both, judged):
+                return late.ranks
+    return ()
+
+
+def _share(groups: Communicators, ranks: Collection[int], judged: WindowVerdict) -> bool:
+    return any({*ranks} <= {*group.members} and not {*judged.matrix.ranks} <= {*group.members} for group in groups)

@@ -12,13 +12,14 @@ from forensics.case.database import insert_rows, new_case
 from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
+from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.frontier.reading import FrontierWindows
-from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.frontier.several_windows import wait_for_another, wait_for_named
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow, judge
 from forensics.rules.reductions.frontier.waits import Waiting
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
-from forensics.rules.slow.stage_slow import wait_for_another
 from forensics.vocabulary import Cause
 from tests.unit.frontier.jobs import MS, job
 
@@ -116,6 +117,29 @@ def test_where_most_ranks_would_be_named_none_is() -> None:
 def test_all_members_but_one_wait_for_it(ranks: tuple[int, ...], confidence: str, size: int, waits: bool) -> None:
     groups = (Communicator("1:dp", (0, 1, 2, 3), confidence, {}, size=size), Communicator("2:tp", (4, 5), "read", {}))
     assert wait_for_another(Communicators(groups), ranks) is waits
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stage", "late_ms", "members", "awaited"),
+    [
+        ((1, 2), "forward", 120, (1, 2, 3), (3,)),
+        ((1, 2), "data", 120, (1, 2, 3), ()),
+        ((1, 2), "forward", 300, (1, 2, 3), ()),
+        ((1, 2), "forward", 120, (1, 2), ()),
+        ((1, 2), "forward", 120, tuple(range(8)), ()),
+        ((3,), "forward", 120, (1, 2, 3), ()),
+    ],
+    ids=["mates", "in no pass", "longer than it is late", "no mates", "a group of all", "its own"],
+)
+def test_who_is_long_in_a_pass_may_wait_for_a_mate_whose_batch_is_late(
+    ranks: tuple[int, ...], stage: str, late_ms: float, members: tuple[int, ...], awaited: tuple[int, ...]
+) -> None:
+    """Batches of rank 3 are 120 ms late; tokens of its group are exchanged in forward."""
+    known = judge(FrontierWindow(job("data", rank=3, seed=1)), Gates())
+    (late,) = known.attribution.culprits
+    long = replace(late, stage=stage, ranks=ranks, typical_ns=late_ms * MS)
+    groups = Communicators((Communicator("1:ep", members, "read", {}), Communicator("0:all", tuple(range(8)), "read", {})))
+    assert wait_for_named(groups, long, [known]) == awaited
 
 
 @pytest.mark.parametrize(
