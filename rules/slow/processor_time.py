@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from duckdb import DuckDBPyConnection
+
 from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
-from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
+from forensics.rules.reductions.pipeline.work_of_equals import apart_from_equals, meeting_groups
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.processor_time import LEAST_PART, LEAST_RATIO, MostUsed, ProcessorTimes, most_used
@@ -22,12 +24,12 @@ _LEAST_AT_WORK = 2
 
 
 def _evaluate(
+    connection: DuckDBPyConnection,
     times: ProcessorTimes,
     stacks: StacksByRank,
     roster: Roster,
     liveness: Liveness,
     speed: Speed,
-    groups: MeetingGroups,
     text: EvidenceText,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
@@ -40,7 +42,7 @@ def _evaluate(
     waits = waits_beside(found.rank, stacks)
     if len(waits.at_work) < _LEAST_AT_WORK or waits.waiting != set(stacks) - {found.rank}:
         return
-    apart = apart_from_equals(found, times, groups, thresholds["least_ratio"])
+    apart = None if waits.are_equal else apart_from_equals(found, times, meeting_groups(connection), thresholds["least_ratio"])
     if waits.are_equal or apart:
         yield _finding(found, waits, stacks[found.rank], liveness, text, apart)
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.calls.semantics import is_meeting
-from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.processor_time import MostUsed, ProcessorTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 ALIKE = 1.15
 """Times the least that a member of a group used: 1.09 at most in sound jobs of four ranks."""
 
-MeetingGroups = NewType("MeetingGroups", tuple[frozenset[int], ...])
+MeetingGroups = tuple[frozenset[int], ...]
 """Ranks of each communicator of a part of the job in which all that is recorded, messages aside, needs every member."""
 
 _CALLED = """
@@ -26,7 +24,6 @@ WHERE communicator IS NOT NULL AND NOT coalesce(is_p2p, false) AND kind IS NOT N
 """
 
 
-@reduction
 def meeting_groups(connection: DuckDBPyConnection) -> MeetingGroups:
     """Those with two ranks or more, without the one of all; members are who called something in it."""
     kinds, ranks = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
@@ -34,9 +31,7 @@ def meeting_groups(connection: DuckDBPyConnection) -> MeetingGroups:
         kinds[label].update(called)
         ranks[label].add(rank)
     every = set().union(*ranks.values())
-    return MeetingGroups(
-        tuple({frozenset(ranks[each]) for each in ranks if 1 < len(ranks[each]) < len(every) and is_meeting(kinds[each])})
-    )
+    return tuple({frozenset(ranks[each]) for each in ranks if 1 < len(ranks[each]) < len(every) and is_meeting(kinds[each])})
 
 
 def apart_from_equals(found: MostUsed, times: ProcessorTimes, groups: MeetingGroups, least_ratio: float) -> str | None:

@@ -106,7 +106,7 @@ def test_of_two_ranks_nothing_tells_what_is_usual(tmp_path: Path) -> None:
     assert verdict.suspects == ()
 
 
-GROUPS = MeetingGroups((frozenset({0, 2}), frozenset({1, 3})))
+GROUPS = (frozenset({0, 2}), frozenset({1, 3}))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_stage_is_compared_with_itself_only(seconds: Sequence[float], groups: 
     )
     found = most_used(times, 1.01, 0.01)
     assert found is not None and found.rank == 3
-    assert (apart_from_equals(found, times, MeetingGroups(tuple(groups)), 1.3) is not None) == stands_out
+    assert (apart_from_equals(found, times, groups, 1.3) is not None) == stands_out
 
 
 @pytest.mark.parametrize(
