@@ -45,6 +45,8 @@ Hosts = Mapping[int, str | None]
 _SHOWN = 3
 # Operators of which the rate of a link is the median before it is more than a suspicion.
 _SEVERAL = 2
+# Of fewer, one that the end of the job cut may be the median.
+_OPERATORS = 5
 
 
 def _evaluate(
@@ -60,6 +62,7 @@ def _evaluate(
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
+        yield from _before_stop(judged, rates, users, calls, hardware, thresholds)
         return
     if crowded and max(link.cost for link in judged if link.is_slow) >= thresholds["least_cost"]:
         slow = [link for link in judged if link.is_slow]
@@ -89,6 +92,19 @@ def _evaluate(
         yield mirrored.doubted(_narrowed(refined, end, judged, hosts))
         if victims := _held_up(end, judged) - set(end.ranks):
             yield blocked_ranks(users.of(victims))
+
+
+def _before_stop(
+    judged: JudgedLinks, rates: LinkRates, users: NicUsers, calls: LinkCalls, hardware: Hardware, thresholds: Thresholds
+) -> Iterator[Finding]:
+    """NICs that were slow before the job stopped: plainly, with several others, and over operators enough that none was cut."""
+    for end in slow_ends(judged):
+        sure = len(end.ranks) == 1 and not end.is_open and len(end.links) >= _SEVERAL and not _is_hidden(end, rates)
+        worst = _worst(end)
+        plain = worst.part <= thresholds["most_before_stop"] and worst.link.operators >= _OPERATORS
+        if sure and plain and worst.cost >= thresholds["least_cost"]:
+            found = hardware.refined(_finding(end, rates, users, calls, thresholds["likely_loss"]), (Cause.NETWORK_SLOW,))
+            yield replace(found, of_past=True, confidence=Confidence.SUSPECT)
 
 
 def _on_rail(end: SlowEnd, judged: JudgedLinks, place_of: PlaceOf) -> SlowEnd:
@@ -270,6 +286,9 @@ RULE = Rule(
     thresholds=(
         Threshold("least_cost", 0.02, "of the time, longer than at the usual rate: less may cost nothing, hidden by overlap"),
         Threshold("least_cost_open", 0.05, "of the time, where it stays open which of several NICs it is"),
+        Threshold(
+            "most_before_stop", 0.5, "of the rate of others, in a job that stands still: what was cut then looks slow, too"
+        ),
         Threshold("likely_loss", 0.25, f"of the rate; a smaller one, from {LEAST_LOSS:.0%} on, is a suspicion only"),
     ),
     concludes="The NIC that moves less in an epoch than others that carry as much, its host, or the two ends of a link.",

@@ -61,9 +61,11 @@ def _joined(
     hosts = {place[0] for rank in named if (place := place_of(rank))}
     if not (is_on or along) or len(blames) < 2 or len(hosts) < LEAST_HOSTS:
         return None
-    if any({*link} & named for link in sound):
+    at_sound = {rank for link in sound for rank in link}
+    if named & at_sound:
         return None  # a NIC that is slow by its rail has no sound link, in whatever direction
-    ranks = tuple(sorted(named))
+    # So are those of its number that have slow links alone, be it with these.
+    ranks = tuple(sorted(named | (_at(rail, {rank for link in slow for rank in link}, place_of) - at_sound)))
     spared = tuple(sorted({link for blame in blames for link in blame.spared if not {*link} & {*ranks}}))
     return replace(blames[0], ranks=ranks, links=links, spared=spared, single=True, is_rail=True)
 

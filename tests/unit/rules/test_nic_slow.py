@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Cause, Confidence, Granularity, Members, Outcome, Suspect, Verdict
+from forensics.model import Cause, Confidence, Granularity, Members, Outcome, Role, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.slow.nic_slow import RULE
 from tests.recordings.nic_captures import Ring, captures, halved, write
 
 
@@ -39,6 +42,21 @@ def test_of_a_job_that_is_slow_it_is_not_asked_whether_it_moves(tmp_path: Path) 
     assert not any(label.axis in ("liveness", "speed") for label in verdict.labels)
     assert any(label.reason.endswith("processes and captures of NICs only") for label in verdict.labels)
     assert all("rank" in text and "py-spy" not in text for text in verdict.would_change)
+
+
+@pytest.mark.parametrize(
+    ("ring", "named"),
+    [(Ring(slow={2: 0.3}), [(2,)]), (Ring(slow={2: 0.7}), []), (Ring(out={2: 0.3}), []), (Ring(), [])],
+    ids=["plainly slow", "by a third", "either end of one link", "sound"],
+)
+def test_of_a_job_that_stands_still_it_says_who_was_plainly_slow_before(
+    ring: Ring, named: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    still = Liveness(Motion.STALLED, "no new operation for a minute")
+    supply = supply_of(open_case([write(tmp_path, captures(ring))]), instead={Liveness: still})
+    found = [each for each in run(supply, [RULE], {})[0] if each.role is Role.ROOT]
+    assert [each.ranks for each in found] == named
+    assert all(each.of_past and each.confidence is Confidence.SUSPECT for each in found)
 
 
 def test_traffic_of_others_that_comes_and_goes_shows_over_all_epochs(tmp_path: Path) -> None:

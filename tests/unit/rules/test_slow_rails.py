@@ -55,6 +55,17 @@ def test_nobody_is_named_that_was_not_before() -> None:
     assert {rank for blame in after for rank in blame.ranks} < {rank for blame in before for rank in blame.ranks}
 
 
+def test_a_rail_has_all_nics_of_its_number_that_have_slow_links_alone() -> None:
+    """Three of its NICs are shown by links of several others; a fourth one, on another host, has links with these only."""
+    known = ((1, 10), (10, 19), (9, 18), (18, 27), (17, 26), (26, 3))
+    slow = dict.fromkeys((*known, (34, 10), (26, 34)), 0.4)
+    found = blamed(slow, known, (), NicUsers())
+    assert [blame.ranks for blame in on_one_rail(found, (), place_of, slow)] == [(10, 18, 26, 34)]
+    sound = ((34, 43),)
+    beside = blamed(slow, known, sound, NicUsers())
+    assert [blame.ranks for blame in on_one_rail(beside, sound, place_of, slow)] == [(10, 18, 26)]
+
+
 ALONG = ((3, 11), (11, 19), (19, 27), (27, 3))
 BESIDE = ((4, 12), (12, 20), (20, 28), (28, 4))
 
