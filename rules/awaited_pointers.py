@@ -55,6 +55,11 @@ ORDER BY ALL
 _EVICTED = """
 SELECT coalesce(host, ''), min(subject), min(source) FROM logged_event WHERE kind = 'client_evicted' GROUP BY host ORDER BY host
 """
+# Processes that kept a core of their host for long, by host.
+_LOCKED = r"""
+SELECT coalesce(host, ''), min(subject), max(try_cast(regexp_extract(text, 'stuck for (\d+)', 1) AS INTEGER)), min(source)
+FROM logged_event WHERE kind = 'soft_lockup' GROUP BY host ORDER BY host
+"""
 # Ranks whose processes the kernel found blocked, in the log of the job or in its own, where no steps follow.
 _BLOCKED = r"""
 SELECT p.rank, p.pid, max(try_cast(regexp_extract(l.text, 'blocked for more than (\d+)', 1) AS INTEGER)), min(l.source)
@@ -77,7 +82,10 @@ _ALONE = """
 WITH seen AS (
     SELECT p.source_id, p.pid, p.name, arg_max(p.state, p.sample) AS state, arg_max(p.wchan, p.sample) AS wchan
     FROM processes p WHERE p.rank IS NULL AND p.pid = p.thread AND p.state IS NOT NULL
-        AND regexp_matches(p.name, '^(python|pt_main|torchrun|deepspeed|accelerate|ray::|VLLM|sglang)') GROUP BY ALL)
+        AND regexp_matches(p.name, '^(python|pt_main|torchrun|deepspeed|accelerate|ray::|VLLM|sglang)')
+        AND (p.pid IN (SELECT pid FROM process_ranks r WHERE r.source_id = p.source_id AND r.local_rank IS NOT NULL)
+            OR NOT EXISTS (SELECT 1 FROM process_ranks r WHERE r.source_id = p.source_id AND r.local_rank IS NOT NULL))
+    GROUP BY ALL)
 SELECT s.path, x.name, count(*) AS alike, min(x.pid) FILTER (x.state = '{0}'), min(x.wchan) FILTER (x.state = '{0}')
 FROM seen x JOIN sources s USING (source_id) GROUP BY s.path, x.name
 HAVING count(*) FILTER (x.state = '{0}') = 1 AND count(*) >= 4 ORDER BY ALL
@@ -104,6 +112,7 @@ def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _not_reached(connection)
     yield from _lacks_in_roll(connection)
     yield from _evicted_client(connection)
+    yield from _locked_up(connection)
     yield from _blocked(connection)
     yield from _asleep(connection)
     yield from _stopped(connection)
@@ -158,6 +167,15 @@ def _evicted_client(connection: DuckDBPyConnection) -> Iterator[str]:
         host, server, source = row
         where = host or "the host with this kernel log"
         yield f"the files and ranks of {where}: {server}, a server of files, gave it up ({source}), and what it wrote is lost"
+
+
+def _locked_up(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One host; what locks up all of them is of their kernel."""
+    if row := only_row(connection, "log_events", _LOCKED, kinds=("soft_lockup",)):
+        host, pid, seconds, source = row
+        where = host or "the host with this kernel log"
+        how = f"process {pid} kept a core for {seconds} s ({source})"
+        yield f"kernel log and cores of {where}, and which rank is process {pid}: {how}"
 
 
 def _blocked(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -97,9 +97,10 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'ssh_failed' AND NOT 
 GROUP BY subject ORDER BY subject
 """
 # Containers that Docker Compose saw killed before another one failed, of which nothing shows the rank.
-_CONTAINERS = r"""
+_CONTAINERS = rf"""
 SELECT regexp_extract(subject, ' service=(\S+)', 1), regexp_extract(subject, '^exitcode=(-?\d+)', 1), min(source)
 FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND contains(subject, ' service=') AND NOT after_cancel
+    AND {OF_THE_JOB}
 GROUP BY ALL ORDER BY ALL
 """
 _PODS = r"""

@@ -29,6 +29,8 @@ _ELEMENT = re.compile(
     r"|\[?\d{1,2}-[A-Z][a-z]{2}-\d{2,4} \d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?"
     rf"(?:[ |-]{{1,3}}{_LEVEL}[ \]|:-]{{1,4}})?(?= |$)"
     r"|(?:stdout|stderr) [FP](?= |$)"
+    # vLLM's own logging, behind the label of its process.
+    r"|(?<=\) )(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,6}\](?= |$)"
     r"|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?= )"
     r"|\[(?:\d{1,7},)?(?:mpirank:)?(?P<tagged>\d{1,7})(?:,[A-Za-z][\w.-]{0,62})?\]<std(?:err|out)>:"
     r"|\[rank(?P<rank>\d{1,7})\]:"

@@ -31,6 +31,11 @@ _PASTED_NAME = re.compile(
     r"(?:^|/)(?!(?:readme|licen[cs]e|notice|changelog|requirements|makefile)\b)(?:[^/.]+|[^/]+\.(?:te?xt|md|markdown))(?:\.(?:gz|zst|bz2|xz))?$",
     re.IGNORECASE,
 )
+# A table of ranks and the step that each is at, whatever the file is called.
+_OF_RANKS = re.compile(
+    r"(?i)(?:[^,\t]{0,80}[,\t]){0,16}(?:global[ _]?)?rank[,\t](?:[^,\t]{0,80}[,\t]){0,16}"
+    r"(?:last[ _])?(?:step|iter(?:ation)?)(?:[,\t]|$)"
+)
 _MOST = 5
 _FIRST = 4
 
@@ -53,6 +58,8 @@ def sniff(head: bytes, path: str) -> int:
     lines = [line.rstrip() for line in sample.splitlines()[:_FIRST]]
     if lines and (is_table(lines[0]) or any(is_record(_unlabelled(line)) for line in lines if line[-1:] == "}")):
         return _MOST  # times that somebody exported, whatever the file is called
+    if lines and _OF_RANKS.match(lines[0]):
+        return _MOST
     return LAST_RESORT if _PASTED_NAME.search(path) else 0
 
 

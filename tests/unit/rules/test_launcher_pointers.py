@@ -112,6 +112,7 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
         COMPOSE.format(2, 137) + COMPOSE.format(0, 137),
         EXITED.format(0, "exit status 1") + EXITED.format(2, "terminated by SIGKILL"),
         EXITED.format(2, "terminated by SIGTERM"),
+        EXITED.format(2, "terminated by SIGKILL") + "step 10 loss 2.1\nstep 20 loss 2.0\nstep 30 loss 1.9\n",
         NOMAD.format(2, "running", 137),
         NOMAD.format(2, "failed", 1),
         NOMAD.format(2, "failed", 143),

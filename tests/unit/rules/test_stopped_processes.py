@@ -1,4 +1,4 @@
-"""Where to begin by one process of a table that is stopped, and by a worker that Ray ended for the memory of its node."""
+"""Where to begin by one process that is stopped or keeps a core, by a table of steps, and by what Ray says below a server."""
 
 from __future__ import annotations
 
@@ -48,3 +48,41 @@ def test_the_node_whose_memory_ran_out(tmp_path: Path, text: str, is_lead: bool)
     verdict = pasted(tmp_path, "ray started\n" + text)
     assert not named(verdict)
     assert any("worker of Ray on 10.9.1.4" in lead for lead in verdict.leads) is is_lead
+
+
+def test_of_processes_with_a_local_rank_only_these_count(tmp_path: Path) -> None:
+    (tmp_path / "ps.txt").write_text(table(*"SSSS") + " 9000 Tl   do_signal_stop         python notebook.py\n")
+    assert not verdict_of(tmp_path).leads
+
+
+LOCKED = "[881200.101011] watchdog: BUG: soft lockup - CPU#12 stuck for {}s! [python3:4412]\n"
+
+
+def test_the_host_a_core_of_which_was_kept(tmp_path: Path) -> None:
+    (tmp_path / "dmesg.txt").write_text(LOCKED.format(82) + LOCKED.format(108))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert "process 4412 kept a core for 108 s" in verdict.leads[0]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("name", ["heartbeat.csv", "heartbeat.tsv"])
+def test_a_table_of_steps_under_any_name(name: str, behind: bool, tmp_path: Path) -> None:
+    rows = [f"{rank},gx-{rank // 4},{7 if behind and rank == 6 else 9},x" for rank in range(8)]
+    text = "\n".join(["rank,host,step,seen", *rows]) + "\n"
+    (tmp_path / name).write_text(text.replace(",", "\t") if name.endswith("tsv") else text)
+    assert [f"rank {6}" in lead for lead in verdict_of(tmp_path).leads] == ([True] if behind else [])
+
+
+ENGINE = "(EngineCore_DP0 pid=901) ERROR 06-30 09:20:44 [core.py:710] "
+PLACED = (
+    "(RayWorkerWrapper pid=512, ip=10.1.0.2) INFO 06-30 08:12:02 [parallel_state.py:1208] "
+    "rank 9 in world size 16 is assigned as DP rank 0\n"
+)
+DIED = ("ray.exceptions.ActorDiedError: The actor died unexpectedly.", "\tclass_name: W", "\tpid: 512", "\tip: 10.1.0.2")
+
+
+@pytest.mark.parametrize("front", [ENGINE, ""])
+def test_what_ray_says_below_the_label_of_a_server(front: str, tmp_path: Path) -> None:
+    verdict = pasted(tmp_path, PLACED + "".join(f"{front}{line}\n" for line in DIED))
+    assert named(verdict) == {9}
