@@ -36,7 +36,7 @@ def _evaluate(
 
     A rank that waits for another one has an error that explains nothing, unless nothing was seen of that one.
     """
-    unseen = dict(_beside_unseen(roster, graph))
+    unseen = dict(_beside_unseen(roster, graph, errors))
     first = errors.first(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
@@ -63,13 +63,17 @@ def _beside(finding: Finding, unseen: tuple[int, ...]) -> Finding:
     return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
 
 
-def _beside_unseen(roster: Roster, graph: WaitGraph) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _beside_unseen(roster: Roster, graph: WaitGraph, errors: GpuErrors) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Ranks that wait for such only as left nothing to see, which may be inside the same operations and be held up as well.
 
-    A device that is lost does not come back, whoever else is late; what a peer can cause may be an echo.
+    A device that is lost does not come back, whoever else is late, also where those that its rank waits for wait for them
+    alone; what a peer can cause may be an echo.
     """
     unseen = {rank for rank, facts in roster.ranks.items() if facts.unseen}
-    for rank, whom in graph.waits_for.items():
+    for rank in errors.by_rank.keys() & graph.waits_for.keys():
+        whom = {*graph.waits_for[rank]}
+        if errors.by_rank[rank].of_device:
+            whom = {other for other in graph.awaited(rank) if other not in graph.waits_for}
         if whom and unseen.issuperset(whom):
             yield rank, tuple(sorted(whom))
 

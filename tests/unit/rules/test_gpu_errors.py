@@ -149,6 +149,30 @@ def test_a_gpu_with_an_error_of_its_own_is_named_beside_a_rank_of_which_nothing_
     assert all((suspect.confidence is not Confidence.SUSPECT) is sure for suspect in failed)
 
 
+@pytest.mark.parametrize(("text", "at_work", "ranks"), [
+    (LOST, False, {2}), (LOST, True, set()), ("109, pid={pid}, name=python, errorString CTX SWITCH TIMEOUT", False, set()),
+], ids=["lost", "a rank that was seen is late", "what a program can cause"])  # fmt: skip
+def test_a_lost_gpu_is_named_whose_peers_wait_for_a_rank_of_which_nothing_is_seen(
+    text: str, at_work: bool, ranks: set[int], tmp_path: Path
+) -> None:
+    """Rank 2 waits for rank 3 in a pair, and that one for rank 1, which was not collected."""
+    recorded = Job(4, "nccl")
+    others, pair = recorded.group((0, 1, 3)), recorded.group((2, 3))
+    for group in (recorded.everyone, others, pair):
+        recorded.steps(4, group)
+    recorded.call(others, ranks=[0, 3], done=False)
+    recorded.call(pair, ranks=[2], done=False)
+    found = Collection(4, recorded.now_ns + 60 * SECOND)
+    for rank in (0, 1, 2, 3) if at_work else (0, 2, 3):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[LOADER_QUEUE if rank == 1 else ALL_REDUCE] * 3)
+        found.dump(recorded, rank)
+    found.kernel_log("[    9.000001] Linux version 6.8.0", xid(text))
+    failed = [each for each in verdict_of(found.write(tmp_path)).suspects if each.cause is Cause.GPU_FAULT]
+    assert {rank for each in failed for rank in each.ranks} == ranks
+
+
 def test_an_error_of_the_rank_that_has_not_come_is(tmp_path: Path) -> None:
     (first, *_) = leaders(verdict_of(collected(xid(LOST, 1), absent=1, place=LOADER_QUEUE).write(tmp_path)))
     assert (first.ranks, first.cause) == ((1,), Cause.GPU_FAULT)
