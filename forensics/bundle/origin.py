@@ -67,6 +67,8 @@ _ATTACHED = re.compile(
 _DEVICE = re.compile(
     r"(?:^|[_.-])(?:mlx\d|bnxt_re|irdma|hfi\d|qedr|efa|erdma|rxe|rocep\w*|ibp\w*|ib|eth|nic)[_.-]?\d+$", re.IGNORECASE
 )
+# Of the folder of a rank that was taken out of a bundle; dumps that were found on disk keep the names that torch gave them.
+_OF_A_BUNDLE = re.compile(r"(?:fr|stacks|proc)/(?:child-\d+\.)?\d{1,4}(?:\.nccl)?\.json")
 _SAMPLE = re.compile(r"(?<![a-z])sample[_.-]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _TRAILING_SAMPLE = re.compile(r"[_.-](\d{1,4})$")
 _PID = re.compile(r"(?<![a-z])(?:child|pid)[_.-]?(\d+)", re.IGNORECASE)
@@ -154,6 +156,8 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return int(word["rank"]), "path"
     for directory_rank in _directory_ranks(parts):
         return directory_rank, "path"
+    if _is_below_number(parts):
+        return int(parts[-3]), GUESSED
     recorder = _RECORDER.search(stem)
     if recorder and not _OF_A_PROCESS.search(stem):
         # `dump_0302` may be a time of day; of one file the number alone proves no more than any other number.
@@ -181,9 +185,16 @@ def _directory_ranks(parts: tuple[str, ...]) -> Iterator[int]:
             yield int(parts[index])
 
 
+def _is_below_number(parts: tuple[str, ...]) -> bool:
+    """Whether a file lies as in a bundle (docs/bundle.md), below a number in place of `ranks/3`: the one of its name counts."""
+    numbered = len(parts) > 2 and parts[-3].isascii() and parts[-3].isdecimal() and len(parts[-3]) <= 7
+    return numbered and _OF_A_BUNDLE.match("/".join(parts[-2:])) is not None
+
+
 def _number_is_spare(parts: tuple[str, ...], stem: str) -> bool:
     """Whether a number in the file name is left over for the sample, because a directory gave the rank."""
-    return _rank_word(stem) is None and any(True for _ in _directory_ranks(parts)) and not _RECORDER.search(stem)
+    below_rank = any(True for _ in _directory_ranks(parts)) or _is_below_number(parts)
+    return _rank_word(stem) is None and below_rank and not _RECORDER.search(stem)
 
 
 def _trailing_sample(text: str) -> int | None:

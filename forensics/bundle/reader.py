@@ -15,6 +15,7 @@ from forensics.bundle.gathering import Gathered, gather, root_folders, without_o
 from forensics.bundle.layout import CHECKSUMS
 from forensics.bundle.manifest import Manifest, Run, read_manifest
 from forensics.bundle.members import BundleWarning, Member
+from forensics.bundle.numbered_looks import with_numbered_looks
 from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.shards import is_part, sharded
@@ -109,7 +110,7 @@ def _assemble(gathered: Gathered) -> Bundle:
     sums = {folder + CHECKSUMS for folder in folders}  # what they say of the others is no evidence of its own
     top = {path: digest for path, digest in digests.items() if path not in gathered.nested and path not in sums}
     kind = "bundle" if folders else "files"
-    return Bundle(with_proven_ranks(artefacts), warnings, kind, _whole_digest(top), gathered.damaged)
+    return Bundle(with_numbered_looks(with_proven_ranks(artefacts)), warnings, kind, _whole_digest(top), gathered.damaged)
 
 
 def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -> dict[str, Member]:
