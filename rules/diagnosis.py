@@ -38,7 +38,7 @@ from forensics.rules.host_pointers import host_pointers
 from forensics.rules.labels import failures, limits
 from forensics.rules.lead import as_leads, is_lead
 from forensics.rules.located import located
-from forensics.rules.pointers import of_speed, pointers, unproven
+from forensics.rules.pointers import begun_in_nccl, of_speed, pointers, unproven
 from forensics.rules.power_pointers import power_pointers
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -179,7 +179,7 @@ def _where_to_begin(
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))
     in_rounds = () if awaited else tuple(round_pointers(supply.get(StacksByRank)))
-    apart = () if awaited or in_rounds else unproven(supply.get(Roster), trees, heard.ranks)
+    apart = () if awaited or in_rounds else unproven(supply.get(Roster), trees, {*heard.ranks, *supply.call(begun_in_nccl)})
     return (*awaited, *in_rounds, *supply.call(pointers), *apart)
 
 

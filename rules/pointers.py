@@ -68,6 +68,7 @@ SELECT t.kind, t.rank, median(t.ms) AS usual, min(s.path) FROM log_stage_times t
 WHERE t.rank IS NOT NULL AND t.kind IN ('compute', 'forward', 'data') GROUP BY t.kind, t.rank HAVING count(*) >= 8
 ORDER BY t.kind, usual DESC, t.rank
 """
+_OF_NCCL = "SELECT DISTINCT rank FROM process_ranks WHERE method = 'nccl' AND rank IS NOT NULL ORDER BY rank"
 _LONGER, _ABOUT = 1.25, 1.1
 # Whose result was another one when the same step was computed again.
 _DIFFERS = """
@@ -210,6 +211,11 @@ def _waits_for_a_build(roster: Roster, tree: tuple[TreeLine, ...]) -> Iterator[s
             f"all {len(waiting)} ranks wait until somebody removes it, and none of them builds; a build that was killed leaves "
             "it behind, and then it has to be removed by hand"
         )
+
+
+def begun_in_nccl(connection: DuckDBPyConnection) -> frozenset[int]:
+    """Ranks of processes that say in NCCL's own lines that they began to start."""
+    return frozenset(rank for (rank,) in rows_of(connection, "process_ranks", _OF_NCCL))
 
 
 def _never_heard(roster: Roster, spoken: Collection[int]) -> Iterator[str]:
