@@ -2,9 +2,9 @@
 
 A wait is a standstill when its ranks have been in it for longer than twice a pause that its communicator has made twice before
 (VenusTrace section 4.2: n = 2 times the expected time), and twice what a call seldom made took at the same place before;
-when they issued nothing else for that long (stacks beside the record, all at one place, count on), when a watchdog gave it up,
-when two captures found the same ranks in it, when the kernel found a rank that it lacks blocked all the while, or, where no
-call dates it, when the logs of the job are silent for as long.
+when they issued nothing else for that long (stacks beside the record, all at one place, then count on), when a watchdog gave
+it up, when two captures found the same ranks in it, when the kernel found a rank that it lacks blocked all the while, or, where
+no call dates it, when the logs of the job are silent for as long.
 It passes when its ranks entered or left communication between captures.
 """
 
@@ -77,7 +77,8 @@ class _Dates:
     """What the records of calls date, by rank and by communicator (ns).
 
     `chunks` shows when a chunk last moved, `newest` when that, or a call, was last seen; `reported` are seconds for which a
-    watchdog saw nothing finished, of ranks whose stacks it had written.
+    watchdog saw nothing finished, of ranks whose stacks it had written; `longer` is for how long stacks beside the record show
+    a rank at one place, which is where a job that moves stays step by step as well: it dates no standstill by itself.
     """
 
     captured: Mapping[int, int]
@@ -89,6 +90,7 @@ class _Dates:
     chunks: Mapping[int, int]
     reported: Mapping[int, int]
     stays: Stays
+    longer: Mapping[int, int]
 
 
 WaitStates = NewType("WaitStates", tuple[WaitState, ...])
@@ -122,12 +124,12 @@ def _as_long_as(log: LogSilence, state: WaitState) -> WaitState:
     return WaitState(Standing.STILL, reason, log.silence_ns)
 
 
-def _until(connection: DuckDBPyConnection, captured: Mapping[int, int], samples: Mapping[int, Stacks]) -> dict[int, int]:
-    """When each rank was last seen to wait: where its stacks begin beside its record, all at one place, the last of them."""
+def _longer(connection: DuckDBPyConnection, captured: Mapping[int, int], samples: Mapping[int, Stacks]) -> dict[int, int]:
+    """For how long (ns) ranks were seen at one place after their records, by stacks that begin beside these."""
     stayed = {rank for rank, found in samples.items() if rank in captured and len(found.main) > 1 and not found.moved}
     sampled = rows_of(connection, "stacks", _SAMPLED) if stayed else ()
     beside = {rank: last for rank, first, last in sampled if rank in stayed and first <= captured[rank] + _BESIDE_NS}
-    return {rank: max(when, beside.get(rank, when)) for rank, when in captured.items()}
+    return {rank: max(last - captured[rank], 0) for rank, last in beside.items()}
 
 
 def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm, samples: Mapping[int, Stacks]) -> _Dates:
@@ -137,7 +139,7 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm, sampl
     chunks = {rank: logs[rank].chunk_ns or 0 for rank in beating}
     known = {**beating, **{rank: when for rank, when, _ in captured if when is not None}}
     return _Dates(
-        _until(connection, known, samples),
+        known,
         {rank: latest for rank, _, latest in captured if latest is not None},
         {rank: max(newest, chunks.get(rank, 0)) for rank, newest in rhythm.newest.items()},
         rhythm.pauses,
@@ -146,6 +148,7 @@ def _dates(connection: DuckDBPyConnection, logs: ShimLogs, rhythm: Rhythm, sampl
         chunks,
         dict(rows_of(connection, "log_events", _REPORTED, kinds=("stall_report",))),
         rhythm.stays,
+        _longer(connection, known, samples),
     )
 
 
@@ -189,7 +192,7 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
     for lasted, pause in ((length, own), (silence, usual)):
         if pause is not None and lasted > max(factor * pause, factor * before, LEAST_SILENCE_NS):
             text = f"it lasted {seconds(lasted)} when it was captured; pauses of up to {seconds(pause)} occurred twice before"
-            return WaitState(Standing.STILL, text, lasted)
+            return WaitState(Standing.STILL, text, lasted + min(dates.longer.get(rank, 0) for rank in known))
     pause = own if own is not None else usual
     if pause is None:
         short = length < LEAST_SILENCE_NS

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from forensics.model import Cause, Confidence, StageName, Suspect
+from forensics.fixtures.simulator.faults import parse
+from forensics.fixtures.simulator.presets import PRESETS
+from forensics.fixtures.simulator.simulation import simulate
+from forensics.model import Cause, Confidence, Outcome, StageName, Suspect
+from forensics.rules.diagnosis import diagnose
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Frame, Job
 from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, LIB, SITE, Place
 from tests.recordings.verdicts import stated, verdict_of
+from tests.unit.pipeline.simulated import case_of
 
 BEHIND = 2
 MAIN: Place = (("main", "/srv/job/train.py", 88), ("<module>", "/srv/job/train.py", 97))
@@ -395,3 +400,11 @@ def test_stacks_beside_a_record_show_how_long_the_others_wait(seconds: int, move
         found.members[f"ranks/{rank}/stacks/1.json"] = py_spy(loop(20), pid_of(rank))
     verdict = verdict_of(found.write(tmp_path))
     assert ({rank for suspect in verdict.suspects for rank in suspect.ranks} == {BEHIND}) is accused
+
+
+def test_stacks_at_one_place_count_on_no_wait_that_its_record_does_not_show(tmp_path: Path) -> None:
+    """Hosts of a sound job that read a loss from their device in every step are there in all samples of a few seconds."""
+    made = simulate(PRESETS["ddp-8"], [parse("none")], 2, iterations=30)
+    with case_of(made, tmp_path, timing=True, sources=("recorder", "stacks", "processes", "counters", "logs")) as connection:
+        found = diagnose(connection)
+    assert found.outcome is not Outcome.HANG and not found.suspects
