@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
+from forensics.vocabulary import GUESSED
 
 _LEAST_SHARE = 2
 """One in so many ranks up to the number must have a file: a hung job may lack some; pids of a host are never so dense."""
 
 _LOG = re.compile(r"(?P<front>.*\d.*?\D)\d{1,5}\.(?:log|out|err)(?:\.(?:gz|zst|bz2|xz))?")
+# `0_fr_dump` to `31_fr_dump`: what a tool flattens folders of ranks to, or somebody puts first to have files in order.
+_LEADING = re.compile(r"(?P<number>\d{1,5})(?P<rest>[_.-][A-Za-z][^\d/]*)")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -22,10 +25,22 @@ def with_proven_ranks(artefacts: Sequence[Artefact]) -> list[Artefact]:
     Ranks that a word, a folder or a manifest names count with the guessed ones: beside `rank0` to `rank3`, `2.txt` is a rank.
     Numbers that begin again on each host, or in each series of logs (`w00_0.log` to `w03_7.log`), count on a node.
     """
+    artefacts = _with_leading_numbers(artefacts)
     local = _of_several_nodes(artefacts)
     artefacts = [replace(each, rank=None, rank_method=None) if each.path in local else each for each in artefacts]
     proven = _proven({artefact.rank for artefact in artefacts if artefact.rank is not None})
     return [_checked(artefact, proven) for artefact in artefacts]
+
+
+def _with_leading_numbers(artefacts: Sequence[Artefact]) -> list[Artefact]:
+    """Files of a folder that are called alike but for a number in front, all from 0 up, have that for a guess."""
+    found: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for each in artefacts:
+        folder, _, name = each.path.rpartition("/")
+        if each.rank is None and each.sample is None and (match := _LEADING.fullmatch(name)):
+            found[folder, match["rest"]][int(match["number"])] = each.path
+    ranks = {path: rank for of in found.values() if len(of) > 1 and _proven({*of}) == {*of} for rank, path in of.items()}
+    return [replace(each, rank=ranks[each.path], rank_method=GUESSED) if each.path in ranks else each for each in artefacts]
 
 
 def _of_several_nodes(artefacts: Sequence[Artefact]) -> frozenset[str]:

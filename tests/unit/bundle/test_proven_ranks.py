@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,28 @@ def test_numbers_of_processes_are_no_ranks(tmp_path: Path, names: list[str]) -> 
 def test_numbers_that_count_the_ranks_are_ranks(tmp_path: Path, names: list[str], ranks: set[int | None]) -> None:
     found = ranks_of(folder(tmp_path / "job", {name: 900 + number for number, name in enumerate(names)}))
     assert set(found.values()) == ranks
+
+
+def guesses(tmp_path: Path, names: Sequence[str]) -> list[int | None]:
+    for name in names:
+        (tmp_path / name).write_text("x\n")
+    return [each.rank for each in open_bundle([tmp_path]).artefacts]
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["0_fr_dump", "1_fr_dump", "2_fr_dump"], [0, 1, 2]),
+        (["0.trace.json", "1.trace.json", "3.trace.json"], [0, 1, 3]),
+        (["1_fetch.txt", "2_train.txt"], [None, None]),
+        (["40510_stack.txt", "40511_stack.txt"], [None, None]),
+        (["2026-11-30.log", "2026-12-01.log"], [None, None]),
+        (["0_out.txt"], [None]),
+    ],
+    ids=["flattened", "one is missing", "other names", "processes", "dates", "alone"],
+)
+def test_numbers_in_front_of_names_that_are_alike(tmp_path: Path, names: list[str], ranks: list[int | None]) -> None:
+    assert guesses(tmp_path, names) == ranks
 
 
 def test_the_process_in_the_file_is_the_number_of_its_name(tmp_path: Path) -> None:
