@@ -79,6 +79,8 @@ def _of_lines(
     slow_calls = in_turn and len(calls) == len(peaks) and max(calls, default=1.0) < thresholds["most_of_peak"]
     if most is None or (most >= least_sound and not (below and (most < OF_LINE or slow_calls))):
         return
+    if max(peaks, default=0.0) >= OF_LINE:
+        return  # what moves at a stretch bounds the line from below: queue pairs that have work wait for something else
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
     # One is a bound from above and one from below: where the hosts are alike by either, they are slow alike.

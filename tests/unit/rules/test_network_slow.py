@@ -165,6 +165,8 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
         ((14e9, 8e9), (13e9, 9e9), (), False),
         ((14e9, 8e9), (13e9,), (), True),
         ((14e9,), (13e9, None), (), False),
+        ((8e9,), (21e9,), (), False),
+        ((8e9,), (13e9, 21e9), (), False),
     ],
     ids=[
         "half",
@@ -180,6 +182,8 @@ def test_only_far_below_the_lines_the_network_is_named(rate: float, is_named: bo
         "not alike",
         "alike at a stretch",
         "not seen of each host",
+        "far below while it has work, and full at a stretch",
+        "full at a stretch on some hosts",
     ],
 )
 def test_half_of_the_lines_is_slow_where_nothing_moves_more_at_a_stretch(
