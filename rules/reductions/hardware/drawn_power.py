@@ -13,7 +13,7 @@ from statistics import median
 
 from duckdb import DuckDBPyConnection
 
-from forensics.model import Belief, Cause, Component, Evidence, Finding, Granularity
+from forensics.model import Belief, Cause, Component, Evidence, Finding, Granularity, StageName
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity
 from forensics.rules.reductions.hardware.state import Gpu, Machines, machines
 from forensics.rules.reductions.interface import reduction
@@ -27,6 +27,10 @@ _LEAST_OF_SHARE, _MOST_OF_SHARE = 0.25, 1.25
 
 A second holds parts of steps.
 """
+_EITHER = Evidence(
+    "hosts wait in backward for what forward launched as well: without device times either pass may be the longer one",
+    None, supports=False,
+)  # fmt: skip
 _POWER, _LIMIT = "power_mw", "power_limit_mw"
 _W = 1000
 
@@ -107,7 +111,8 @@ def named_by_power(finding: Finding, power: DrawnPower) -> Finding:
     first, *others = finding.evidence
     seen = Evidence(power.statement, power.source)
     once = Evidence("draw was read once, and boards differ: read it again, or times inside calls", None, supports=False)
+    either = (_EITHER,) if finding.stage.name is StageName.BACKWARD else ()
     return replace(
         finding, ranks=(power.rank,), cause=Cause.COMPUTE_SLOW, belief=Belief.BEHIND_AND_BUSY, granularity=Granularity.RANK,
-        stage=replace(finding.stage, component=Component.COMPUTE), evidence=(first, seen, *others, once),
+        stage=replace(finding.stage, component=Component.COMPUTE), evidence=(first, seen, *others, once, *either),
     )  # fmt: skip

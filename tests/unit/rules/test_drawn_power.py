@@ -92,6 +92,7 @@ def test_the_draw_must_be_that_of_the_time_lost(share: float | None, ranks: tupl
     named = named_by_power(finding(share), drawn(*EQUAL, 552))
     assert named.ranks == ranks
     assert named.cause is (Cause.COMPUTE_SLOW if ranks else Cause.UNKNOWN)
+    assert any("either pass may be the longer one" in item.statement for item in named.evidence) is bool(ranks)
 
 
 def test_without_one_that_stands_out_the_finding_stays() -> None:
