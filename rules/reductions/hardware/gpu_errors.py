@@ -238,14 +238,18 @@ SELECT max(ns) FROM (
 def _placed(
     connection: DuckDBPyConnection, known: Owners, by_address: Mapping[Place, int], errors: Sequence[GpuError]
 ) -> GpuErrors:
-    """Find the ranks by the process that the driver names, else by the address of the GPU."""
+    """Find the ranks by the process that the driver names, else by the address of the GPU.
+
+    Where both are known and differ, the process may be counted by another namespace: then nobody's.
+    """
     issued = dict(connection.execute(_ISSUED).fetchall())
     ((went_on,),) = connection.execute(_WENT_ON).fetchall()
     found: dict[int, GpuError] = {}
     unplaced: dict[Place, GpuError] = {}
     for error in errors:
         own = known.rank(error.host, error.pid)
-        rank = known.among(by_address, error.host, error.address) if own is None else own
+        user = known.among(by_address, error.host, error.address)
+        rank = user if own is None else own if user in (own, None) else None
         if error.time_ns is None and not error.of_device and (own is None or issued):
             continue  # where calls are recorded, whether the rank made some later decides, and nothing shows that
         if rank is None:

@@ -255,3 +255,24 @@ def smi(*, lost: int, gpus: int = 4) -> bytes:
         for number, body in enumerate(bodies)
     )
     return f'<?xml version="1.0" ?><nvidia_smi_log>{blocks}</nvidia_smi_log>'.encode()
+
+
+STARTED = (
+    "kx-{0}:{1}:{2} [{3}] NCCL INFO ncclCommInitRank comm 0x5{4} rank {4} nranks 4 cudaDev {3} nvmlDev {3} busId {5} "
+    "commId 0x9 - Init COMPLETE\n"
+)
+LOST_PEER = "[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n"
+
+
+@pytest.mark.parametrize(("pid", "said"), [(71, "rank 3"), (70, "the rank that uses GPU 0000:43:00 of kx-1")])
+def test_a_process_that_uses_another_gpu_by_its_own_words_is_not_pointed_at(pid: int, said: str, tmp_path: Path) -> None:
+    """Numbers of processes within a container may be those of others on its host."""
+    started = [
+        STARTED.format(rank // 2, 68 + rank, 90 + rank, rank % 2, rank, ("1b000", "43000")[rank % 2]) for rank in range(4)
+    ]
+    (tmp_path / "train.log").write_text("".join(started) + LOST_PEER)
+    kernel = f"Jun 02 10:20:10 kx-1 kernel: NVRM: Xid (PCI:0000:43:00): 48, pid={pid}, name=python3, DBE (double bit error)\n"
+    (tmp_path / "journal-kx-1.txt").write_text(kernel * 2)
+    verdict = verdict_of(tmp_path)
+    assert named(verdict) <= {3}
+    assert any(said in lead for lead in verdict.leads) or named(verdict) == {3}
