@@ -45,8 +45,8 @@ Hosts = Mapping[int, str | None]
 _SHOWN = 3
 # Operators of which the rate of a link is the median before it is more than a suspicion.
 _SEVERAL = 2
-# Of fewer, one that the end of the job cut may be the median.
-_OPERATORS = 5
+# Of fewer, one that the end of the job cut may be the median; of more faults at once, on most NICs, one elsewhere is nearer.
+_OPERATORS, _MOST_ENDS = 5, 4
 
 
 def _evaluate(
@@ -86,6 +86,8 @@ def _evaluate(
     place_of = places_of_nics(roster, users)
     ends = [end if _is_hidden(end, rates) else _on_rail(end, apart, place_of) for end in ends]
     ends = [end for end in ends if _worst(end).cost >= least[end.is_open]]
+    if len(ends) > _MOST_ENDS and 2 * len({rank for end in ends for rank in end.ranks}) > len(hosts):
+        return  # a NIC that is slow stands out: where most are, what they wait for is not theirs
     for end in _by_host(ends, judged, hosts):
         found = _with_host(_finding(end, rates, users, calls, thresholds["likely_loss"]), whole.get(end))
         refined = hardware.refined(found, (Cause.NETWORK_SLOW,), 1 / _worst(end).part)

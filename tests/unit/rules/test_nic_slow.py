@@ -59,6 +59,14 @@ def test_of_a_job_that_stands_still_it_says_who_was_plainly_slow_before(
     assert all(each.of_past and each.confidence is Confidence.SUSPECT for each in found)
 
 
+@pytest.mark.parametrize(("rails", "are_named"), [(8, False), (3, True)])
+def test_where_most_nics_would_be_slow_at_once_none_is_named(rails: int, are_named: bool, tmp_path: Path) -> None:
+    """In each ring of three another NIC sends slowly."""
+    slow = {8 * (rail % 3) + rail: 0.5 for rail in range(rails)}
+    verdict = judged(tmp_path, Ring(size=3, rails=8, out=slow))
+    assert bool(verdict.suspects) is are_named
+
+
 def test_traffic_of_others_that_comes_and_goes_shows_over_all_epochs(tmp_path: Path) -> None:
     found = only(judged(tmp_path, Ring(busy={2: 0.4})))
     assert (found.ranks, found.granularity, found.cause) == ((2,), Granularity.NIC, Cause.NETWORK_SLOW)
