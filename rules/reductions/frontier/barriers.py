@@ -24,6 +24,8 @@ WHERE rank IS NOT NULL AND enqueued_ns IS NOT NULL AND kind LIKE '%barrier%' GRO
 _LEAST_KNOWN = 0.9
 # Of a step: who comes last leaves at once. Where calls and stages are dated by clocks that differ, the stage is another one.
 _AT_ONCE = 0.02
+# Steps: of two clocks that differ, one or two may seem to meet.
+_LEAST_SHOWN = 3
 
 
 def with_barriers(connection: DuckDBPyConnection, matrices: Sequence[StageMatrix]) -> tuple[StageMatrix, ...]:
@@ -45,11 +47,17 @@ def _before_barriers(matrix: StageMatrix, calls: Mapping[int, Ints]) -> dict[int
         called = calls[rank][np.maximum(last, 0)]
         for row, column in np.argwhere((last >= 0) & (called >= begins)).tolist():
             found[column][row, place] = called[row, column] - begins[row, column]
-    return {column: own for column, own in found.items() if _ends_stage(own, matrix.durations[:, column], matrix.walls)}
+    return {column: own for column, own in found.items() if _ends_stage(own, column, matrix)}
 
 
-def _ends_stage(own: Floats, durations: Floats, walls: Floats) -> bool:
-    """Whether a call is made in the stage by nearly all, and the last one to make it leaves the stage with it."""
+def _ends_stage(own: Floats, column: int, matrix: StageMatrix) -> bool:
+    """Whether a call is made in the stage by nearly all, and the last one to make it leaves the stage with it.
+
+    A rank that left no stages may be the last one mostly, as the first rank is that logs for all: then some steps show it.
+    """
     whole = np.isfinite(own).all(axis=1)
-    rest = (durations - own)[whole].min(axis=1)
-    return whole.mean() >= _LEAST_KNOWN and float(np.median(rest)) <= _AT_ONCE * float(np.median(walls))
+    if whole.mean() < _LEAST_KNOWN:
+        return False
+    rest = np.sort((matrix.durations[:, column] - own)[whole].min(axis=1))
+    shown = rest[min(_LEAST_SHOWN, len(rest)) - 1] if matrix.missing else np.median(rest)
+    return float(shown) <= _AT_ONCE * float(np.median(matrix.walls))

@@ -86,3 +86,27 @@ def test_steps_in_which_a_call_is_not_known_make_no_rank_long() -> None:
     sound = held(job())
     sound.barriers[CALLBACKS][::5, 6] = np.nan
     assert blamed(sound) == []
+
+
+def test_a_rank_without_stages_may_be_the_last_one_of_most_steps() -> None:
+    """Rank 5, which logs for all, is lost: some steps show that who comes last leaves at once."""
+    whole = held(job("callbacks"))
+    assert whole.ends is not None
+    connection = new_case()
+    log_ms = np.where(np.arange(len(whole.steps)) % 4 == 3, 0, 20)
+    for missing, wait, known in (((5,), log_ms, True), ((), log_ms, False), ((5,), np.full_like(log_ms, 20), False)):
+        behind = (wait * int(MS))[:, None]
+        durations, ends = whole.durations.copy(), whole.ends.copy()
+        durations[:, CALLBACKS] += behind
+        ends[:, CALLBACKS:] += behind[:, None]
+        made = replace(whole, durations=durations, ends=ends, missing=missing)
+        called = ends[:, CALLBACKS] - durations[:, CALLBACKS].astype(np.int64) + whole.barriers[CALLBACKS].astype(np.int64)
+        calls: list[tuple[object, ...]] = [
+            (rank, "barrier", "done", int(called[step, place]) + made.epoch_ns)
+            for place, rank in enumerate(made.ranks)
+            for step in range(len(made.steps))
+        ]
+        connection.execute("DELETE FROM operations")
+        insert_rows(connection, "operations", "rank kind state enqueued_ns", calls)
+        (found,) = with_barriers(connection, [made])
+        assert (CALLBACKS in found.barriers) is known
