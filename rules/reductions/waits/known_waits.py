@@ -45,7 +45,9 @@ def known_waits(
     collective = recorded_waits(groups, ranks.keys(), ignore=gone, heard=heard)
     between_two = point_to_point_waits(calls.connection, groups, heard, ignore=gone)
     guessed = {group.label: group.members for group in groups if group.confidence == "assumed"}
-    recorded = not_whole(joined_by_stack((*collective, *between_two), roster, samples), guessed, samples)
+    members = {group.label: group.members for group in groups}
+    joined = joined_by_stack((*collective, *between_two), roster, samples, members)
+    recorded = not_whole(joined, guessed, samples)
     for_locks = [unrecorded_wait(dict.fromkeys(waiting), (owner,)) for owner, waiting in sorted(locks.items())]
     found = (*recorded, *for_locks, *waits_by_stack(recorded, roster, samples, gone, messages | devices, answers))
     reports = reported_waits(placed.reported, roster, samples)

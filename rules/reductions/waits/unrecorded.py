@@ -20,22 +20,45 @@ def unrecorded_wait(waiting: Mapping[int, Operation | None], free: Iterable[int]
     return Wait("", 0, dict(waiting), (), tuple(sorted(free)), families=dict.fromkeys(waiting, Family.STACK))
 
 
-def joined_by_stack(waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks]) -> tuple[Wait, ...]:
+def joined_by_stack(
+    waits: Sequence[Wait], ranks: Roster, samples: Mapping[int, Stacks], members: Mapping[str, Collection[int]]
+) -> tuple[Wait, ...]:
     """Count a member without a dump as waiting too, where its stack is inside the very call that it is missing in.
 
     So is one that stands on the very line, and sleeps in the same way, as members that are recorded to wait in it: a wait for a
-    device leaves no frame of its own. A stopped process is not waiting, wherever its stack stands.
+    device leaves no frame of its own. A stopped process is not waiting, wherever its stack stands. Where somebody is known not
+    to have entered, `members` of the communicator whose record is cut stand where they do all the same.
     """
     running = {rank: found for rank, found in samples.items() if not ranks.rank(rank).stopped}
-    return tuple(_joined(wait, running) if wait.unheard else wait for wait in waits)
+    cut = {rank for rank in running if not ranks.rank(rank).recorded}
+    joined = (_joined(wait, running) if wait.unheard else wait for wait in waits)
+    return tuple(_beside(wait, running, cut.intersection(members.get(wait.communicator, ()))) for wait in joined)
 
 
 def _joined(wait: Wait, samples: Mapping[int, Stacks]) -> Wait:
     kinds = {stem_of(operation.kind) for operation in wait.waiting.values() if operation}
-    beside = [samples[rank] for rank, operation in wait.waiting.items() if operation and rank in samples]
+    beside = _recorded(wait, samples)
     inside = [rank for rank in wait.unheard if rank in samples and _is_inside(samples[rank], kinds, beside)]
     waiting = {**wait.waiting, **dict.fromkeys(inside)}
     return replace(wait, waiting=waiting, unheard=tuple(rank for rank in wait.unheard if rank not in inside))
+
+
+def _beside(wait: Wait, samples: Mapping[int, Stacks], cut: Collection[int]) -> Wait:
+    """With the members among those whose record is `cut` that stand where recorded ones wait."""
+    known = {*wait.waiting, *wait.absent, *wait.unheard, *wait.queued, *wait.left, *wait.unended, *wait.lost}
+    if wait.peers or not wait.absent or not (open_ := [rank for rank in sorted(cut) if rank not in known]):
+        return wait
+    beside = _recorded(wait, samples)
+    return replace(wait, waiting={**wait.waiting, **{r: None for r in open_ if _on_the_line(samples[r], beside)}})
+
+
+def _recorded(wait: Wait, samples: Mapping[int, Stacks]) -> list[Stacks]:
+    return [samples[rank] for rank, operation in wait.waiting.items() if operation and rank in samples]
+
+
+def _on_the_line(found: Stacks, beside: Sequence[Stacks]) -> bool:
+    places = _places(found)
+    return bool(places) and places <= {place for other in beside for place in _places(other)}
 
 
 def _is_inside(found: Stacks, kinds: Collection[str], beside: Sequence[Stacks]) -> bool:
@@ -44,8 +67,7 @@ def _is_inside(found: Stacks, kinds: Collection[str], beside: Sequence[Stacks]) 
     Below the autograd engine no frame shows a call: nobody is in one there that the others, who run the same program, all made
     elsewhere or have left for a later place.
     """
-    places = _places(found)
-    if places and places <= {place for other in beside for place in _places(other)}:
+    if _on_the_line(found, beside):
         return True
     apart = found.below_autograd and bool(beside) and not any(other.below_autograd for other in beside)
     return collective_of(found) in kinds and not apart

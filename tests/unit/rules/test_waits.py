@@ -250,5 +250,29 @@ def test_a_stack_in_a_backward_pass_is_in_no_call_that_the_others_made_elsewhere
         rank: Stacks((Sample(0, 4, 4, True, False, activity(tuple(frame(*each) for each in place)), "s#thread=4"),), (), ())
         for rank, place in places.items()
     }
-    (found,) = joined_by_stack([wait], Roster({rank: RankFacts(rank) for rank in range(3)}, 3), stacks)
+    (found,) = joined_by_stack([wait], Roster({rank: RankFacts(rank) for rank in range(3)}, 3), stacks, {})
     assert found.missing == missing
+
+
+@pytest.mark.parametrize(
+    ("place", "facts", "waits"),
+    [
+        (ALL_REDUCE, RankFacts(2, recorder_damaged=True), True),
+        (GRADIENT_HOOK, RankFacts(2, recorder_damaged=True), False),
+        (ALL_REDUCE, RankFacts(2, has_recorder=True), False),
+        (ALL_REDUCE, RankFacts(2, recorder_damaged=True, thread_states=("T",)), False),
+    ],
+    ids=["on the line", "elsewhere", "its record is whole", "stopped"],
+)
+def test_a_member_whose_record_is_cut_waits_where_those_stand_that_do(place: Place, facts: RankFacts, waits: bool) -> None:
+    """Rank 3 did not come, ranks 0 and 1 are recorded to wait for it; nothing is recorded of rank 2."""
+    call = Operation("all_reduce", "", 1, None, "0#entry=9")
+    wait = Wait("w", 3, dict.fromkeys((0, 1), call), (3,))
+    stacks = {
+        rank: Stacks((Sample(0, 4, 4, True, False, activity(tuple(frame(*each) for each in at)), "s#thread=4"),), (), ())
+        for rank, at in {0: ALL_REDUCE, 1: ALL_REDUCE, 2: place}.items()
+    }
+    roster = Roster({rank: facts if rank == 2 else RankFacts(rank) for rank in range(4)}, 4)
+    (found,) = joined_by_stack([wait], roster, stacks, {"w": range(4)})
+    assert (2 in found.waiting) is waits
+    assert found.missing == (3,)
