@@ -37,7 +37,9 @@ def _with_leading_numbers(artefacts: Sequence[Artefact]) -> list[Artefact]:
     found: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for each in artefacts:
         folder, _, name = each.path.rpartition("/")
-        if each.rank is None and each.sample is None and (match := _LEADING.fullmatch(name)):
+        # A number and a suffix alone are a bare number.
+        match = _LEADING.fullmatch(name) if _LEADING.match(name.rpartition(".")[0] or name) else None
+        if each.rank is None and each.sample is None and match is not None:
             found[folder, match["rest"]][int(match["number"])] = each.path
     ranks = {path: rank for of in found.values() if len(of) > 1 and _proven({*of}) == {*of} for rank, path in of.items()}
     return [replace(each, rank=ranks[each.path], rank_method=GUESSED) if each.path in ranks else each for each in artefacts]

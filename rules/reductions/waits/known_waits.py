@@ -90,21 +90,21 @@ def filled(waits: Sequence[Wait], groups: Iterable[Communicator], ranks: Collect
 
 
 def ended_in(waits: Sequence[Wait], ranks: Roster) -> tuple[Wait, ...]:
-    """The waits, with the one rank of the job that did not give up as unheard where nobody is missing; all others did.
+    """The waits that lack nobody, with the one rank of the job that did not give up as unheard.
 
-    Its own log is of the same run. Watchdogs end their processes one after the other: of several that say nothing most were
-    ended before they came to it.
+    Whoever the others lack gave up elsewhere. Its own log is of the same run. Watchdogs end their processes one after another:
+    of several that say nothing most were ended before they came to it.
     """
     silent = [rank for rank, facts in ranks.ranks.items() if not facts.timed_out]
     if (
         len(silent) != 1
         or len(ranks.ranks) < _LEAST_RANKS
         or not ranks.rank(silent[0]).of_the_run
-        or any(wait.missing for wait in waits)
+        or any(not ranks.rank(rank).timed_out for wait in waits for rank in wait.missing)
     ):
         return tuple(waits)
     inside = any(silent[0] in wait.waiting for wait in waits)
-    return tuple(waits) if inside else tuple(replace(wait, unheard=tuple(silent)) for wait in waits)
+    return tuple(wait if inside or wait.missing else replace(wait, unheard=tuple(silent)) for wait in waits)
 
 
 def _has_room(group: Communicator | None, size: int) -> bool:
