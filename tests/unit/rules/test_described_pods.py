@@ -1,0 +1,55 @@
+"""Pods that kubectl describes as ended, and the ranks that they wrote when they began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forensics.model import Outcome
+from tests.recordings.verdicts import named, pasted
+
+READY = "[pod/j-{0}/c] 2026-03-21T02:04:11Z worker up, rank {1}/{2} on 10.0.0.{1}\n"
+PODS = "".join(READY.format(name, rank, 3) for rank, name in enumerate(("master-0", "worker-0", "worker-1")))
+
+
+def described(pod: str, code: int, reason: str, state: str = "Last State") -> str:
+    """`kubectl describe pod`, as far as it matters."""
+    lines = [f"Name:             {pod}", "Namespace:        x", "    State:          Running", "      Started:      Thu"]
+    lines += [
+        f"    {state}:     Terminated",
+        f"      Reason:       {reason}",
+        f"      Exit Code:    {code}",
+        "    Ready:  True",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        described("j-worker-0", 137, "OOMKilled"),
+        described("j-worker-0", 139, "Error"),
+        described("j-worker-0", 137, "OOMKilled", "State"),
+    ],
+)
+def test_the_pod_that_is_described_as_ended(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, PODS + text)
+    assert (named(verdict), verdict.outcome) == ({1}, Outcome.FAILSTOP)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PODS + described("j-worker-0", 137, "Error"),
+        PODS + described("j-worker-0", 143, "Error"),
+        PODS + described("j-worker-0", 0, "Completed"),
+        PODS + described("j-worker-7", 137, "OOMKilled"),
+        PODS + described("j-worker-0", 137, "OOMKilled") + described("j-worker-1", 137, "OOMKilled"),
+        READY.format("worker-0", 5, 8) + READY.format("worker-1", 6, 8) + described("j-worker-0", 137, "OOMKilled"),
+        described("j-worker-0", 137, "OOMKilled"),
+    ],
+    ids=["deleted", "told to end", "in order", "another pod", "two of them", "pods of a larger job", "no rank"],
+)
+def test_pods_of_which_nothing_tells_that_their_rank_failed(tmp_path: Path, text: str) -> None:
+    assert not named(pasted(tmp_path, text))
