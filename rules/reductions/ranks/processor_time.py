@@ -22,6 +22,8 @@ LEAST_RANKS = 3
 """Of two ranks one always uses more, and nothing shows how much two that are alike differ."""
 LEAST_RATIO = 1.3
 """Times what any other rank used: 1.08 at most in 21 sound jobs of four ranks, 1.43 at least in 22 slow ones."""
+LEAST_LEAD = 1.1
+"""Times what any other used in one interval: where all work at the time, the first is any of them."""
 LEAST_PART = 0.05
 """Of the time: a job that could save less is not slow by this."""
 
@@ -98,7 +100,7 @@ def most_used(times: ProcessorTimes, least_ratio: float = LEAST_RATIO, least_par
     totals = times.used_s.sum(axis=1)
     first, second = np.argsort(totals)[::-1][:2]
     others = np.delete(times.used_s, first, axis=0).max(axis=0)
-    is_most = times.used_s[first] > others
+    is_most = times.used_s[first] > LEAST_LEAD * others
     own, following = float(totals[first]), float(totals[second])
     clearly = own >= least_ratio * following and own - following >= least_part * times.window_s
     if not clearly or is_most.sum() < len(is_most) - 1:

@@ -13,7 +13,7 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Outcome, Verdict
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
-from forensics.rules.reductions.ranks.processor_time import ProcessorTimes, most_used
+from forensics.rules.reductions.ranks.processor_time import MostUsed, ProcessorTimes
 from forensics.rules.round_pointers import busy_signs
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
@@ -67,9 +67,10 @@ def test_who_needs_most_is_a_suspect_where_two_stacks_do_not_suffice(tmp_path: P
         {2: (48, 49, 47, 50, 48)},
         {2: (40, 300, 40, 40, 38)},
         {1: MORE, 2: MORE},
+        {2: (100, 41, 95, 42, 99)},
         {2: (4, 5, 5, 4, 6), 0: (2, 2, 3, 2, 2), 1: (2, 3, 2, 2, 2), 3: (2, 2, 2, 3, 2)},
     ],
-    ids=["even", "little more", "once", "two ranks", "too little to matter"],
+    ids=["even", "little more", "once", "two ranks", "two long steps", "too little to matter"],
 )
 def test_nobody_is_named_or_led_to_where_ranks_need_as_much(used: Mapping[int, Sequence[int]], tmp_path: Path) -> None:
     verdict = _verdict(used, tmp_path)
@@ -127,8 +128,7 @@ def test_a_stage_is_compared_with_itself_only(seconds: Sequence[float], groups: 
     times = ProcessorTimes(
         (0, 1, 2, 3), np.array(seconds).reshape(4, 1) / 4 * np.ones((1, 4)), 6.0, dict.fromkeys(range(4), "x")
     )
-    found = most_used(times, 1.01, 0.01)
-    assert found is not None and found.rank == 3
+    found = MostUsed(3, seconds[3], max(seconds[:3]), 6.0, 4, "x")
     assert (apart_from_equals(found, times, groups, 1.3) is not None) == stands_out
 
 
