@@ -79,6 +79,12 @@ UPDATE log_events SET rank = (
         )
     ) - {_NO_WAIT_NS}, true)
 """
+# Of what is said of one process twice, once without its host, the other says more.
+_WITHOUT_HOST = """
+DELETE FROM process_ranks USING process_ranks o
+WHERE process_ranks.host IS NULL AND o.host IS NOT NULL AND process_ranks.pid = o.pid AND process_ranks.rank = o.rank
+    AND process_ranks.method = o.method
+"""
 # A launcher on a host counts its processes there; which node the host is, something else may tell.
 _LOCAL_ENDS = """
 UPDATE log_events SET rank = p.node * p.per_node + try_cast(regexp_extract(subject, 'local_rank=([0-9]+)', 1) AS INTEGER)
@@ -174,7 +180,7 @@ _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
     ("log_events", _DOWN_NODES),
-    *(("process_ranks", statement) for statement in (_PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
+    *(("process_ranks", statement) for statement in (_WITHOUT_HOST, _PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
     *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _NOT_FOUND), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
@@ -184,6 +190,7 @@ _ONLY_WITH = {
     _STACK_SOURCES: "stacks JOIN sources s USING (source_id) WHERE s.rank IS NULL",
     _CHILDREN: "stacks WHERE is_child IS NULL",
     _OWNERS: "processes WHERE rank IS NULL AND pid IS NOT NULL",
+    _WITHOUT_HOST: "process_ranks WHERE host IS NULL",
     _NOT_FOUND: "ranks WHERE state = 'absent'",
     _KILLED: "log_events WHERE kind IN ('oom_kill', 'segfault')",
     _DOWN_NODES: "log_events WHERE kind = 'node_down'",

@@ -75,7 +75,7 @@ def test_a_job_that_moves_is_not_accused(tmp_path: Path, form: str) -> None:
         both("rank{rank}_{time}.txt", "1405", "1406"),  # within one round
         both("rank{rank}_{time}.txt", "140507", "140510"),  # forms of one look
         both("rank{rank}_{time}.txt", "1405", "9999"),
-        {**both("rank{rank}_{time}.txt"), (0, 1): "rank0_copy.txt"},  # not all have one
+        {**both("rank{rank}_{time}.txt"), (0, 1): "rank0_again.txt"},  # not all have one
         {(r, look): f"rank{r}_{1405 + 28 * look}.txt" for r in (2,) for look in (0, 1)} | {(1, 0): "rank1_1405.txt"},  # too few
     ],
 )
