@@ -156,7 +156,7 @@ def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
         return int(word["rank"]), "path"
     for directory_rank in _directory_ranks(parts):
         return directory_rank, "path"
-    if _is_below_number(parts):
+    if is_below_number(parts):
         return int(parts[-3]), GUESSED
     recorder = _RECORDER.search(stem)
     if recorder and not _OF_A_PROCESS.search(stem):
@@ -185,7 +185,7 @@ def _directory_ranks(parts: tuple[str, ...]) -> Iterator[int]:
             yield int(parts[index])
 
 
-def _is_below_number(parts: tuple[str, ...]) -> bool:
+def is_below_number(parts: tuple[str, ...]) -> bool:
     """Whether a file lies as in a bundle (docs/bundle.md), below a number in place of `ranks/3`: the one of its name counts."""
     numbered = len(parts) > 2 and parts[-3].isascii() and parts[-3].isdecimal() and len(parts[-3]) <= 7
     return numbered and _OF_A_BUNDLE.match("/".join(parts[-2:])) is not None
@@ -193,7 +193,7 @@ def _is_below_number(parts: tuple[str, ...]) -> bool:
 
 def _number_is_spare(parts: tuple[str, ...], stem: str) -> bool:
     """Whether a number in the file name is left over for the sample, because a directory gave the rank."""
-    below_rank = any(True for _ in _directory_ranks(parts)) or _is_below_number(parts)
+    below_rank = any(True for _ in _directory_ranks(parts)) or is_below_number(parts)
     return _rank_word(stem) is None and below_rank and not _RECORDER.search(stem)
 
 

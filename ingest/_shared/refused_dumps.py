@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
-from forensics.ingest._shared.stack_headings import heading_of
 from forensics.ingest._shared.stack_text import PROCESS
 from forensics.ingest.interface import Batch
 
@@ -38,34 +37,27 @@ class RefusedDumps:
     def __init__(self) -> None:
         self._stopped: dict[str, list[Any]] = defaultdict(list)
         self._gone: dict[tuple[int | None, int | None], None] = {}
-        self._rank: int | None = None
         self._pid: int | None = None
 
-    def feed(self, line: str) -> None:
-        """Take a line of the text."""
+    def feed(self, line: str, rank: int | None) -> None:
+        """Take a line of the text, below a heading of this rank."""
         if stopped := _STOPPED.fullmatch(line) if "waitpid" in line else None:
-            self._add_stopped(int(stopped[1]))
-        elif line[:1].isspace():
-            return  # a frame
+            self._add_stopped(int(stopped[1]), rank)
         elif _GONE.fullmatch(line):
-            self._add_gone()
-        else:
-            self._read_owner(line)
+            self._add_gone(rank)
+        elif PROCESS.match(line):
+            self._pid = None  # it was found, and is not the one that is missed next
+        elif asked := _COMMAND.fullmatch(line) if "py-spy dump" in line else None:
+            self._pid = int(asked[1])
 
-    def _read_owner(self, line: str) -> None:
-        if process := PROCESS.match(line) or _COMMAND.fullmatch(line):
-            self._pid = int(process[1])
-        if (heading := heading_of(line)) and heading.rank is not None:
-            self._rank = heading.rank
-
-    def _add_stopped(self, pid: int) -> None:
+    def _add_stopped(self, pid: int, rank: int | None) -> None:
         if len(self._stopped["pid"]) < MAX_REFUSED:
-            for name, value in {"pid": pid, "thread": pid, "rank": self._rank}.items():
+            for name, value in {"pid": pid, "thread": pid, "rank": rank}.items():
                 self._stopped[name].append(value)
 
-    def _add_gone(self) -> None:
+    def _add_gone(self, rank: int | None) -> None:
         if len(self._gone) < MAX_REFUSED:
-            self._gone[self._rank, self._pid] = None
+            self._gone[rank, self._pid] = None
         self._pid = None
 
     def batches(self, artefact: Artefact) -> Iterator[Batch]:

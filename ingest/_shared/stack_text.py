@@ -130,6 +130,11 @@ class Reading:
         self._local_ranks: dict[int, int] = {}
         self._dumps: dict[Heading, _Dumps] = defaultdict(_Dumps)
 
+    @property
+    def rank(self) -> int | None:
+        """The rank that the last heading names."""
+        return self._owner.rank
+
     def feed(self, number: int, line: str) -> Thread | None:
         """Take a line; the thread that ends where it begins another one."""
         if match := PROCESS.match(line):

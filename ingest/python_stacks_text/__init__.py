@@ -137,12 +137,13 @@ def _threads(lines: Iterable[tuple[int, str]], kernels: DeviceKernels, refused: 
     for number, line in lines:
         writer, text = _written(line)
         kernels.feed(number, text)
-        refused.feed(text)
         if writer not in readings:
             writer = writer if len(readings) < MAX_THREADS else _NOBODY
             readings.setdefault(writer, Reading(_owner(writer)))
-        if ended := readings[writer].feed(number, text):
+        reading = readings[writer]
+        if ended := reading.feed(number, text):
             yield ended
+        refused.feed(text, reading.rank)
     for reading in readings.values():
         if last := reading.end():
             yield last

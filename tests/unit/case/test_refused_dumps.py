@@ -83,3 +83,17 @@ def test_a_heading_gives_the_rank_of_a_process_that_is_gone(tmp_path: Path) -> N
     path = tmp_path / "all.txt"
     path.write_text("\n".join(f"=== Rank {rank} ===\n{text}" for rank, text in parts.items()))
     assert suspects(path) == [((1,), Cause.PROCESS_DEAD)]
+
+
+def test_a_process_that_was_read_is_not_the_one_that_is_gone(tmp_path: Path) -> None:
+    """Only the command tells the number of a process that py-spy does not find, and a heading of a host ends that of a rank."""
+    asked = "$ py-spy dump --pid 77\n"
+    path = tmp_path / "all.txt"
+    path.write_text(f"=== Rank 0 ===\n{WAITS.format(71)}\n=== Rank 1 ===\n{GONE}\n=== Rank 2 ===\n{WAITS.format(73)}\n")
+    found = open_case([path]).execute("SELECT rank, pid FROM ranks WHERE state IS NOT NULL ORDER BY ALL").fetchall()
+    assert found == [(1, None)]
+    path.write_text(path.read_text().replace(GONE, asked + GONE))
+    found = open_case([path]).execute("SELECT rank, pid FROM ranks WHERE state IS NOT NULL ORDER BY ALL").fetchall()
+    assert found == [(1, 77)]
+    path.write_text(f"=== Rank 0 ===\n{WAITS.format(71)}\n--- pod/llm-worker-3 ---\n{GONE}")
+    assert open_case([path]).execute("SELECT count(*) FROM ranks WHERE state IS NOT NULL").fetchall() == [(0,)]
