@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Finding, WaitKind
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
@@ -16,8 +15,9 @@ from forensics.rules.reductions.stacks.rounds import (
     AloneAtWork,
     alone_at_work,
     meet_as_equals,
+    usual_sample,
 )
-from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
 from forensics.vocabulary import CAUSE_OF_STAGE
 
@@ -43,7 +43,7 @@ def _evaluate(
 
 
 def _finding(alone: AloneAtWork, found: Stacks, speed: Speed | None, liveness: Liveness, text: EvidenceText) -> Finding:
-    rank, newest = alone.rank, _usual(alone.samples(found))
+    rank, newest = alone.rank, usual_sample(alone.samples(found), lambda each: (each.activity.stage, each.activity.wait))
     others = ranks_text(tuple(sorted(alone.rounds[-1].inside)))
     often = counted(len(alone.rounds), "round")
     stated = f"in {often} of stacks {others} wait in communication and rank {rank} is at work elsewhere"
@@ -65,12 +65,6 @@ def _finding(alone: AloneAtWork, found: Stacks, speed: Speed | None, liveness: L
             f"compare CPU load, storage and nvidia-smi -q of the host of rank {rank} with those of a peer",
         ),
     )
-
-
-def _usual(samples: Sequence[Sample]) -> Sample:
-    """The newest one in the stage, and with the wait, that most have."""
-    kinds = Counter((sample.activity.stage, sample.activity.wait) for sample in samples)
-    return max(samples, key=lambda sample: (kinds[sample.activity.stage, sample.activity.wait], sample.number))
 
 
 def _of_speed(alone: AloneAtWork, speed: Speed | None, liveness: Liveness) -> Iterator[Evidence]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from duckdb import DuckDBPyConnection
@@ -14,8 +13,8 @@ from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import Pace, Speed
 from forensics.rules.reductions.ranks.processor_time import LEAST_PART, LEAST_RATIO, MostUsed, ProcessorTimes, most_used
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.stacks.rounds import WaitsBeside, waits_beside
-from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
+from forensics.rules.reductions.stacks.rounds import WaitsBeside, usual_sample, waits_beside
+from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.vocabulary import CAUSE_OF_STAGE
 
@@ -50,7 +49,8 @@ def _evaluate(
 def _finding(
     found: MostUsed, waits: WaitsBeside, stacks: Stacks, liveness: Liveness, text: EvidenceText, apart: str | None
 ) -> Finding:
-    usual = _usual([sample for sample in stacks.main if sample.number in waits.at_work])
+    at_work = [sample for sample in stacks.main if sample.number in waits.at_work]
+    usual = usual_sample(at_work, lambda each: each.activity.stage)
     stage = usual.activity.stage
     return Finding(
         ranks=(found.rank,),
@@ -72,12 +72,6 @@ def _finding(
             "compare its batches, its share of experts and the clocks of its processors with those of a peer",
         ),
     )
-
-
-def _usual(samples: list[Sample]) -> Sample:
-    """The newest one in the stage that most have."""
-    stages = Counter(sample.activity.stage for sample in samples)
-    return max(samples, key=lambda sample: (stages[sample.activity.stage], sample.number))
 
 
 def _clears() -> None:

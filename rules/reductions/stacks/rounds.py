@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forensics.model import WaitKind
@@ -92,6 +92,12 @@ def alone_at_work(
     if len(stacks) ** (count - others - 1) < least_odds or all(_meet_at_barrier(each, stacks) for each in alone):
         return None
     return AloneAtWork(rank, alone, len(whole), sum(bool(each.outside - {rank}) for each in whole))
+
+
+def usual_sample(samples: Sequence[Sample], kind: Callable[[Sample], Hashable]) -> Sample:
+    """The newest one of the kind that most are."""
+    counts = Counter(map(kind, samples))
+    return max(samples, key=lambda sample: (counts[kind(sample)], sample.number))
 
 
 def waits_beside(rank: int, stacks: Mapping[int, Stacks]) -> WaitsBeside:
