@@ -33,13 +33,15 @@ from forensics.rules.engine import FAILED, Overrides, discover, find, run, suppl
 from forensics.rules.explain import Observed, observed_in
 from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
-from forensics.rules.frontier_pointers import frontier_pointers
-from forensics.rules.host_pointers import host_pointers
 from forensics.rules.labels import failures, limits
-from forensics.rules.lead import as_leads, is_lead
+from forensics.rules.leads.first import begun_in_nccl, first_leads, of_speed, unproven
+from forensics.rules.leads.frontier import frontier_leads
+from forensics.rules.leads.hosts import host_leads
+from forensics.rules.leads.one_moment import as_leads, is_lead
+from forensics.rules.leads.power import power_leads
+from forensics.rules.leads.rounds import processor_leads, round_leads
+from forensics.rules.leads.withheld import withheld_leads
 from forensics.rules.located import located
-from forensics.rules.pointers import begun_in_nccl, of_speed, pointers, unproven
-from forensics.rules.power_pointers import power_pointers
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
@@ -60,12 +62,10 @@ from forensics.rules.reductions.stacks.tree import known_to_wait, stack_tree
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
-from forensics.rules.round_pointers import processor_pointers, round_pointers
 from forensics.rules.soundness import held_against_each_other, sound, speed_of_sound, unrecorded_ranks
 from forensics.rules.supply import Supply
 from forensics.rules.unplaced_error import beside_error
 from forensics.rules.victims import victims
-from forensics.rules.withheld_pointers import withheld_pointers
 from forensics.vocabulary import ONLY_IF
 
 FRONTIER = "FX170"
@@ -171,16 +171,16 @@ def _where_to_begin(
     """
     if supply.get(Liveness).shown:
         if steady is not None:
-            return () if steady.by else tuple(supply.call(power_pointers))
-        stages = (*supply.call(frontier_pointers), *supply.call(power_pointers))
-        hardware = (*supply.call(of_speed), *supply.call(host_pointers))
-        return (*round_pointers(supply.get(StacksByRank)), *supply.call(processor_pointers), *stages, *hardware)
+            return () if steady.by else tuple(supply.call(power_leads))
+        stages = (*supply.call(frontier_leads), *supply.call(power_leads))
+        hardware = (*supply.call(of_speed), *supply.call(host_leads))
+        return (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads), *stages, *hardware)
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
-    awaited = awaited or tuple(withheld_pointers(judged.assessments, supply.get(Liveness)))
-    in_rounds = () if awaited else tuple(round_pointers(supply.get(StacksByRank)))
+    awaited = awaited or tuple(withheld_leads(judged.assessments, supply.get(Liveness)))
+    in_rounds = () if awaited else tuple(round_leads(supply.get(StacksByRank)))
     apart = () if awaited or in_rounds else unproven(supply.get(Roster), trees, {*heard.ranks, *supply.call(begun_in_nccl)})
-    return (*awaited, *in_rounds, *supply.call(pointers), *apart)
+    return (*awaited, *in_rounds, *supply.call(first_leads), *apart)
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

@@ -13,6 +13,7 @@ from forensics.case.database import recovering
 from forensics.model import Assessment, Finding, StageName, Symptom, SymptomKind
 from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
+from forensics.rules.leads.rounds import busy_signs
 from forensics.rules.reductions.arrivals.lateness import Latenesses, chance_of_last
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
@@ -30,7 +31,6 @@ from forensics.rules.reductions.progress.varied import are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
-from forensics.rules.round_pointers import busy_signs
 from forensics.rules.stage_signs import stage_signs
 from forensics.rules.supply import Supply
 from forensics.vocabulary import MOVES

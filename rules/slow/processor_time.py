@@ -35,7 +35,7 @@ def _evaluate(
     found = most_used(times, thresholds["least_ratio"], thresholds["least_part"])
     if found is None or not liveness.shown or speed.pace is Pace.STEADY:
         return
-    # The first rank logs, evaluates and saves for all: round_pointers.py has it as where to begin.
+    # The first rank logs, evaluates and saves for all: rounds.py has it as where to begin.
     if found.rank == _FIRST or set(times.ranks) != set(roster.ranks) or set(stacks) != set(roster.ranks):
         return
     waits = waits_beside(found.rank, stacks)

@@ -9,8 +9,8 @@ import pytest
 
 from forensics.case.database import new_case
 from forensics.rules.engine import find, supply_of, thresholds
-from forensics.rules.frontier_pointers import frontier_pointers
 from forensics.rules.interface import Thresholds
+from forensics.rules.leads.frontier import frontier_leads
 from forensics.rules.reductions.frontier.accounting import Floats
 from forensics.rules.reductions.frontier.ended import ended
 from forensics.rules.reductions.frontier.gates import Gates
@@ -98,7 +98,7 @@ def test_who_is_late_to_a_collective_that_the_devices_come_to_at_once_is_late_fo
 
 def leads(made: StageMatrix, waits: Waits) -> list[str]:
     windows, nobody = FrontierWindows((window_of(made, waits),)), DeviceWork()
-    return list(frontier_pointers(windows, InCalls(dict.fromkeys(made.ranks, 0.0)), nobody, TracedWork(nobody)))
+    return list(frontier_leads(windows, InCalls(dict.fromkeys(made.ranks, 0.0)), nobody, TracedWork(nobody)))
 
 
 def test_who_is_longer_behind_all_stages_is_where_to_begin() -> None:

@@ -20,7 +20,7 @@ from forensics.model import (
     StageName,
     StageRef,
 )
-from forensics.rules.power_pointers import power_pointers
+from forensics.rules.leads.power import power_leads
 from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.hardware.drawn_power import DrawnPower, highest, named_by_power
 from forensics.rules.reductions.hardware.state import Gpu, Machines
@@ -100,9 +100,9 @@ def test_without_one_that_stands_out_the_finding_stays() -> None:
 
 
 def test_where_nothing_shows_a_rank_its_power_says_where_to_begin() -> None:
-    (lead,) = power_pointers(drawn(*EQUAL, 552), Messengers(frozenset()))
+    (lead,) = power_leads(drawn(*EQUAL, 552), Messengers(frozenset()))
     assert "times inside calls (TORCH_NCCL_ENABLE_TIMING) of rank 7: the GPU of rank 7 draws 552 W" in lead
     assert not [
-        *power_pointers(drawn(*EQUAL, 552), Messengers(frozenset({0, 7}))),
-        *power_pointers(DrawnPower(), Messengers(frozenset())),
+        *power_leads(drawn(*EQUAL, 552), Messengers(frozenset({0, 7}))),
+        *power_leads(DrawnPower(), Messengers(frozenset())),
     ]

@@ -12,9 +12,9 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Outcome, Verdict
 from forensics.rules.engine import supply_of
+from forensics.rules.leads.rounds import busy_signs
 from forensics.rules.reductions.pipeline.work_of_equals import MeetingGroups, apart_from_equals
 from forensics.rules.reductions.ranks.processor_time import MostUsed, ProcessorTimes
-from forensics.rules.round_pointers import busy_signs
 from tests.recordings.collection import Collection
 from tests.recordings.job import START_NS
 from tests.recordings.places import ALL_REDUCE, BARRIER, BROADCAST, FORWARD, HOST_CODE, OTHER_CODE, RECV, Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forensics.model import TreeLine, WaitKind
-from forensics.rules.pointers import unproven
+from forensics.rules.leads.first import unproven
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.tree import apart
 

@@ -30,7 +30,7 @@ _FEWEST = 2
 _MS = 1e6
 
 
-def frontier_pointers(windows: FrontierWindows, in_calls: InCalls, devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
+def frontier_leads(windows: FrontierWindows, in_calls: InCalls, devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
     """Ranks that are longer than their peers in what does not suffice to name them, or by design.
 
     Else those of which nothing is recorded while all that are wait, or a stage beside the passes that takes most of each step.

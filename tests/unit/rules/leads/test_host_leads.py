@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from forensics.rules.host_pointers import host_pointers
+from forensics.rules.leads.hosts import host_leads
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
@@ -17,7 +17,7 @@ ROSTER = Roster({rank: RankFacts(rank, host=f"n{rank // 2}") for rank in range(8
 def leads(waiting: Mapping[str, float], guests: Collection[int] = ()) -> tuple[str, ...]:
     busy = BusyHosts({host: TakenCores(host, share, 0.5, f"{host}.json") for host, share in waiting.items()})
     sign = (Sign(Oddity.SHARED, "a guest", "smi.xml"),)
-    return host_pointers(busy, Hardware(dict.fromkeys(guests, sign)), ROSTER)
+    return host_leads(busy, Hardware(dict.fromkeys(guests, sign)), ROSTER)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from forensics.rules.reductions.ranks.roster import Roster
 _MOST = 0.5
 
 
-def host_pointers(busy: BusyHosts, hardware: Hardware, roster: Roster) -> tuple[str, ...]:
+def host_leads(busy: BusyHosts, hardware: Hardware, roster: Roster) -> tuple[str, ...]:
     """At most one sentence for cores and one for GPUs, of hosts that stand out from most others; neither accuses by itself."""
     return (*_short_of_cores(busy, roster), *_with_guests(hardware, roster))
 

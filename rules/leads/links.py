@@ -105,7 +105,7 @@ _LEAST_PORTS = 3
 _LONGEST = 120
 
 
-def link_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def link_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get, the surest first."""
     yield from _cut_off(connection)
     yield from _own_nics(connection)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
-from forensics.rules.launcher_pointers import killed_task, launcher_pointers, lost_by_coordinator
+from forensics.rules.leads.launchers import killed_task, launcher_leads, lost_by_coordinator
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
@@ -95,7 +95,7 @@ _WHY = re.compile(r"\bDUE TO (?P<why>TIME LIMIT|MEMORY LIMIT|PREEMPTION)$", re.I
 _TIME_LIMIT = "TIME LIMIT"
 
 
-def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
+def ended_leads(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
     """What was lost or ended, the surest first."""
     yield from _lost_nodes(connection)
     yield from _blamed(connection)
@@ -111,11 +111,11 @@ def ended_pointers(connection: DuckDBPyConnection, heard: Logged) -> Iterator[st
     yield from _own_error(heard)
     yield from _last_error(connection, heard)
     yield from _raised_by_some(connection)
-    yield from launcher_pointers(connection)
+    yield from launcher_leads(connection)
     yield from _stopped(connection, heard)
 
 
-def waiting_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def waiting_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """The one rank that waited otherwise than the others, or of whose wait nothing tells."""
     yield from _gave_up_elsewhere(connection)
     yield from _lost_nobody(connection)

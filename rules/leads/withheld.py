@@ -8,7 +8,7 @@ from forensics.model import Assessment
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 
 
-def withheld_pointers(assessments: Iterable[Assessment], liveness: Liveness) -> Iterator[str]:
+def withheld_leads(assessments: Iterable[Assessment], liveness: Liveness) -> Iterator[str]:
     """The one rank by which withheld hypotheses explain all that is seen of a job that stands, and why it is not accused."""
     if liveness.motion is not Motion.STALLED:
         return

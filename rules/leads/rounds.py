@@ -18,7 +18,7 @@ from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, job_
 _MOST = 2 / 3
 
 
-def processor_pointers(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[str]:
+def processor_leads(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[str]:
     """The rank whose main thread needs clearly more processor time than any other, where rounds of stacks do not show it."""
     alone, most = alone_at_work(stacks), most_used(times)
     if most is not None and (alone is None or alone.rank != most.rank):
@@ -34,7 +34,7 @@ def busy_signs(stacks: StacksByRank, times: ProcessorTimes) -> Iterator[str]:
         yield f"rank {most.rank} works most: {most.describe()}; {waits.of_waits}"
 
 
-def round_pointers(stacks: StacksByRank) -> Iterator[str]:
+def round_leads(stacks: StacksByRank) -> Iterator[str]:
     """The rank, in how many rounds, and where it is in most of them."""
     if found := alone_at_work(stacks):
         where = _where(found.samples(stacks[found.rank]))

@@ -119,7 +119,7 @@ def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"what {of}: {how} ({tasks[0][1]})"
 
 
-def launcher_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
     yield from _not_launched(connection)
     yield from _not_reached_by_ssh(connection)

@@ -8,7 +8,7 @@ from forensics.rules.reductions.frontier.messages import Messengers
 from forensics.rules.reductions.hardware.drawn_power import DrawnPower
 
 
-def power_pointers(power: DrawnPower, messengers: Messengers) -> Iterator[str]:
+def power_leads(power: DrawnPower, messengers: Messengers) -> Iterator[str]:
     """One rank whose GPU may compute while the others wait; stages of a pipeline compute for different times anyway."""
     if power.rank is not None and not messengers:
         yield (

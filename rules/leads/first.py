@@ -1,9 +1,9 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-What logs tell (log_pointers.py, end_pointers.py), a GPU with an error or whose results differ, a link or port
-(link_pointers.py), a GPU that idles or is clocked down while all others are busy; whom a library waited for
-(awaited_pointers.py); calls that did not fit (call_pointers.py); few ranks that are elsewhere than the others in stacks of one
-moment, or of which nothing is here; a build that all wait for and nobody makes.
+What logs tell (logs.py, ends.py), a GPU with an error or whose results differ, a link or port (links.py), a GPU that idles or
+is clocked down while all others are busy; whom a library waited for (awaited.py); calls that did not fit (calls.py); few ranks
+that are elsewhere than the others in stacks of one moment, or of which nothing is here; a build that all wait for and nobody
+makes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
-from forensics.rules.awaited_pointers import awaited_pointers
-from forensics.rules.call_pointers import differing_calls, mismatch_near, refused_message
-from forensics.rules.device_pointers import device_pointers, norm_differs
-from forensics.rules.end_pointers import end_pointers
-from forensics.rules.link_pointers import link_pointers, place
-from forensics.rules.log_pointers import LEAST_ALIKE, ended_pointers, time_limit, waiting_pointers
+from forensics.rules.leads.awaited import awaited_leads
+from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_message
+from forensics.rules.leads.devices import device_leads, norm_differs
+from forensics.rules.leads.ends import end_leads
+from forensics.rules.leads.links import link_leads, place
+from forensics.rules.leads.logs import LEAST_ALIKE, ended_leads, time_limit, waiting_leads
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
@@ -77,20 +77,20 @@ WHERE kind = 'result_differs' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
 
 
-def pointers(
+def first_leads(
     connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, heard: Logged, mismatches: LoggedMismatches
 ) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
         *norm_differs(connection),
-        *ended_pointers(connection, heard),
+        *ended_leads(connection, heard),
         *_errors(roster, errors),
-        *end_pointers(connection),
-        *device_pointers(connection, errors),
-        *link_pointers(connection),
+        *end_leads(connection),
+        *device_leads(connection, errors),
+        *link_leads(connection),
         *_result_differs(connection),
-        *waiting_pointers(connection),
-        *awaited_pointers(connection),
+        *waiting_leads(connection),
+        *awaited_leads(connection),
         *differing_calls(mismatches),
         *refused_message(connection),
         *mismatch_near(connection),

@@ -85,7 +85,7 @@ _SHARED = {
 """What processes of a host have in common, by the signal that ends all of them when it fails."""
 
 
-def end_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def end_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _suspected(connection)
     yield from _hardware(connection)

@@ -104,7 +104,7 @@ WHERE (SELECT count(*) FROM waiting) = 1 AND (SELECT count(*) FROM seen) >= 3
 """
 
 
-def awaited_pointers(connection: DuckDBPyConnection) -> Iterator[str]:
+def awaited_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _not_joined(connection)
     yield from _of_hccl(connection)

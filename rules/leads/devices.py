@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
-from forensics.rules.link_pointers import place
+from forensics.rules.leads.links import place
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
@@ -44,7 +44,7 @@ FROM logged_event WHERE kind = 'norm_differs' GROUP BY ALL ORDER BY ALL
 """
 
 
-def device_pointers(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[str]:
+def device_leads(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _failed_tests(connection)
     yield from _started_anew(connection, errors)
