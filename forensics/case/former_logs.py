@@ -7,20 +7,19 @@ where it does more steps than the peers of a rank that failed can, or where it t
 from __future__ import annotations
 
 from forensics.case.database import Connection, has_rows
-from forensics.case.other_runs import reject
+from forensics.case.other_runs import OF_NO_FAILURE, reject
 
 _LEAST_STEPS = 3
 _APART_S = 60
 """Lines of one step are written within this time by all ranks, and so far apart by clocks of which one is wrong."""
 _FURTHER = 2
 """By so many intervals between the lines of one rank its peers may be ahead of the last one it wrote."""
-_FORMER = """
+_FORMER = f"""
 WITH counted AS (
     SELECT source_id, regexp_replace(series, '^[0-9]+ ?', '') AS series, total, step, min(at_s) AS at_s FROM log_progress
     WHERE clock = 'line' GROUP BY ALL
 ), failed AS (
-    SELECT DISTINCT source_id FROM log_events
-    WHERE kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes', 'bare_error') AND NOT starts_with(kind, 'earlier_')
+    SELECT DISTINCT source_id FROM log_events WHERE NOT {OF_NO_FAILURE} AND NOT starts_with(kind, 'earlier_')
 ), log AS (
     SELECT source_id, series, total, min(at_s) AS first_s, max(at_s) AS last_s, max(step) AS furthest,
            (max(step) - min(step)) / (count(*) - 1) AS every

@@ -41,13 +41,14 @@ SELECT source_id, path, rank, hash(pid, ended), max(epoch(ended)) OVER (PARTITIO
     FROM log_events l JOIN sources s USING (source_id) WHERE l.kind = 'process_exit' AND l.rank IS NOT NULL
 ) WHERE pid IS NOT NULL ORDER BY ALL
 """
+OF_NO_FAILURE = "kind IN ('job_finished', 'nccl_warning', 'several_nodes', 'bare_error')"
+"""Condition on events of logs that a job without a failure writes too."""
 # Logs whose steps are dated, of which none tells of an error, of somebody who gave up or of an end; and recordings of calls,
 # with as many seconds less as the clock of a host may lie behind UTC.
-_WORKED = """
+_WORKED = f"""
 SELECT s.path, s.host, min(p.at_s) FROM log_progress p JOIN sources s USING (source_id)
 WHERE p.clock = 'line' AND NOT EXISTS (
-    SELECT 1 FROM log_events e
-    WHERE e.source_id = p.source_id AND e.kind NOT IN ('job_finished', 'nccl_warning', 'several_nodes', 'bare_error')
+    SELECT 1 FROM log_events e WHERE e.source_id = p.source_id AND NOT e.{OF_NO_FAILURE}
 ) GROUP BY ALL HAVING count(*) >= $least
 UNION ALL SELECT s.path, s.host, min(o.enqueued_ns) / 1e9 - $zones FROM operations o JOIN sources s USING (source_id)
 WHERE o.enqueued_ns IS NOT NULL GROUP BY ALL HAVING count(*) >= $least ORDER BY ALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from forensics.case.build import open_case
@@ -24,6 +25,16 @@ def pasted(folder: Path, text: str) -> Verdict:
     """The verdict on one log without anything else."""
     (folder / "job.log").write_text(text)
     return verdict_of(folder)
+
+
+def unnamed(folder: Path, files: Mapping[str, str]) -> Verdict:
+    """The verdict on these files, by name, which accuses nobody."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    verdict = verdict_of(folder)
+    assert not verdict.suspects
+    return verdict
 
 
 def named(verdict: Verdict) -> set[int]:

@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Outcome, Verdict
-from tests.recordings.verdicts import verdict_of
+from tests.recordings.verdicts import unnamed
 
-INTERRUPTED = (
-    '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "t.py", line 9, in <module>\n'
-    "[rank{0}]: KeyboardInterrupt\n"
-)
 FAILED = "step 4 loss 2.1\nsrun: error: Node failure on n0219\nsrun: error: n0214: tasks 0-7: Killed\n"
 CANCELLED = "step 4\nslurmstepd: error: *** JOB 8 ON n0214 CANCELLED AT 2026-02-11T03:12:44 DUE TO NODE FAILURE, SEE LOG ***\n"
 STOPPED = "W0409 07:28:49.53 13 agent/server/api.py:719] Received 15 death signal, shutting down workers\n"
@@ -136,15 +131,6 @@ TWO_HOSTS = {
     "node-a.txt": table([100] * 4),
     "node-b.txt": table([100, 0, 100, 100]),
 }
-
-
-def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True, parents=True)
-        (folder / name).write_text(text)
-    verdict = verdict_of(folder)
-    assert not verdict.suspects
-    return verdict
 
 
 @pytest.mark.parametrize(
@@ -270,7 +256,7 @@ def judged(folder: Path, files: Mapping[str, str]) -> Verdict:
     ],
 )
 def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: str) -> None:
-    assert judged(tmp_path, files).would_change[0].startswith(said)
+    assert unnamed(tmp_path, files).would_change[0].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +327,7 @@ def test_who_is_looked_at_first(tmp_path: Path, files: Mapping[str, str], said: 
     ],
 )
 def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None:
-    found = judged(tmp_path, files).would_change
+    found = unnamed(tmp_path, files).would_change
     assert not [
         text
         for text in found
@@ -364,145 +350,9 @@ def test_what_points_at_nobody(tmp_path: Path, files: Mapping[str, str]) -> None
 def test_a_gpu_that_nobody_uses_is_no_lead(tmp_path: Path) -> None:
     free = in_container([100, 100, 100, 0]).splitlines(keepends=True)
     free[-1] = free[-1].replace("61234MiB", "    4MiB")
-    assert not judged(tmp_path, {"a.txt": "".join(free)}).leads
+    assert not unnamed(tmp_path, {"a.txt": "".join(free)}).leads
 
 
 def test_how_busy_gpus_are_that_wait(tmp_path: Path) -> None:
-    assert "at no more than 17 % of their power" in judged(tmp_path, {"a.txt": table([100, 100, 100, 0])}).would_change[0]
-    assert "of their power" not in judged(tmp_path, {"a.txt": table([100, 100, 100, 0], watts=610)}).would_change[0]
-
-
-def lost(*peers: str) -> dict[str, str]:
-    """A log for each host, which lost transfers with that peer."""
-    said = (
-        "{0}:91:99 [0] transport/net_ib.cc:238 NCCL WARN NET/IB: Got completion from peer {1}<40961> with status=12 "
-        "vendor_err=129\n"
-    )
-    logs = {f"n{host}.log": said.format(f"cn-{host:03d}", peer) for host, peer in enumerate(peers)}
-    return {name: text + TIMEOUT.format(2 * place, 4) for place, (name, text) in enumerate(logs.items())}
-
-
-def test_the_one_address_that_several_hosts_lost(tmp_path: Path) -> None:
-    found = judged(tmp_path / "one", lost("10.8.0.4", "10.8.0.4", "10.8.0.4"))
-    assert "host with the address 10.8.0.4" in found.would_change[0]
-    named = {"a.log": "cn-009:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.8.0.4<0>\n"}
-    known = judged(tmp_path / "named", lost("10.8.0.4", "10.8.0.4", "10.8.0.4") | named)
-    assert "kernel log of cn-009 (address 10.8.0.4)" in known.would_change[0]
-    for peers in (("10.8.0.4",), ("10.8.0.4", "10.8.0.4", "10.8.0.7"), ("10.8.0.1", "10.8.0.0")):
-        assert "lost transfers with it" not in " ".join(judged(tmp_path / "-".join(peers), lost(*peers)).would_change)
-
-
-COMPLETION = (
-    "cn-{0}:91:{2} [0] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 10.8.0.{1}<44206> with status={3} "
-    "opcode=129 len=65536 vendor err 129 (Recv) localGid ::ffff:10.9.0.{0} remoteGids::ffff:10.9.0.{1}\n"
-)
-PORT = "cn-{0}:{1}:99 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : port {2}\n"
-OFI = "[1,{0}]<stdout>:cn-{0}:72593:73427 [7] create_component:459 NCCL WARN NET/OFI {1}\n"
-
-
-def test_both_ends_of_the_one_link_that_is_silent(tmp_path: Path) -> None:
-    found = judged(tmp_path / "one", {"a.log": COMPLETION.format(1, 4, 93, 12) + COMPLETION.format(1, 4, 94, 5)})
-    assert "NICs and kernel logs of cn-1 and of the host with the address 10.8.0.4" in found.would_change[0]
-    others = (COMPLETION.format(1, 4, 93, 12) + COMPLETION.format(1, 5, 93, 12), COMPLETION.format(1, 4, 93, 4))
-    for number, text in enumerate(others):
-        assert "what is between" not in " ".join(judged(tmp_path / str(number), {"a.log": text}).would_change)
-
-
-def test_ports_of_the_one_host_that_says_they_failed(tmp_path: Path) -> None:
-    own = PORT.format(1, 91, "error") + PORT.format(1, 92, "error")
-    assert "switch ports of cn-1: a port of its own failed, 2 of" in judged(tmp_path / "one", {"a.log": own}).would_change[0]
-    for number, text in enumerate((own + PORT.format(2, 91, "error"), PORT.format(1, 91, "active"))):
-        assert "of its own failed" not in " ".join(judged(tmp_path / str(number), {"a.log": text}).would_change)
-
-
-def test_the_one_rank_whose_network_did_not_begin(tmp_path: Path) -> None:
-    text = OFI.format(23, "Couldn't open AV. RC: -22, ERROR: Invalid argument")
-    assert "of the host of rank 23, whose network alone failed" in judged(tmp_path / "one", {"a.log": text}).would_change[0]
-    for number, other in enumerate((text + OFI.format(7, "Couldn't open AV."), OFI.format(23, "Connection to peer lost"))):
-        assert "network alone" not in " ".join(judged(tmp_path / str(number), {"a.log": other}).would_change)
-
-
-@pytest.mark.parametrize("text", [FAILED, CANCELLED])
-def test_a_lost_node_ends_a_job(tmp_path: Path, text: str) -> None:
-    verdict = judged(tmp_path, {"job.log": text})
-    assert verdict.outcome is Outcome.FAILSTOP
-    assert "a node of the job was lost, says job.log#line=2" in verdict.summary
-
-
-@pytest.mark.parametrize("text", [FAILED, CANCELLED])
-def test_a_job_that_was_started_again_has_not_ended(tmp_path: Path, text: str) -> None:
-    verdict = judged(tmp_path, {"job.log": text + "".join(f"step {n} loss 1.9\n" for n in range(4, 30))})
-    assert verdict.outcome is not Outcome.FAILSTOP
-    assert not [each for each in verdict.would_change if each.startswith("console")]
-
-
-def closed(*lines: str) -> dict[str, str]:
-    return {f"rank{rank}.log": f"batch 7\n{line}" for rank, line in enumerate(lines)}
-
-
-CLOSED = (
-    "[rank{0}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
-    "[10.0.0.9]:1942{0}. This is typically caused by a remote worker crashing.\n"
-)
-ALL_LOST = tuple(CLOSED.format(rank) for rank in range(3))
-
-
-@pytest.mark.parametrize(
-    ("files", "found"),
-    [
-        (closed(*ALL_LOST, ""), True),
-        (closed(*ALL_LOST, CLOSED.format(3)), False),
-        (closed(*ALL_LOST[:2], "", ""), False),
-        (closed(*ALL_LOST), False),
-        ({name: text for name, text in closed(*ALL_LOST, "", "").items() if name != "rank3.log"}, False),
-    ],
-    ids=["one", "all lost a peer", "two", "no log of it", "a log is missing"],
-)
-def test_the_one_rank_whose_log_tells_of_no_lost_peer(tmp_path: Path, files: Mapping[str, str], found: bool) -> None:
-    verdict = judged(tmp_path, files)
-    pointed = [text for text in verdict.would_change if text.startswith("exit code, host and kernel log of rank 3")]
-    assert bool(pointed) is found
-
-
-def test_the_one_host_that_closed_the_connections_of_several_others(tmp_path: Path) -> None:
-    line = "{0}:70:80 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer {1}<41440>\n"
-    one = line.format("gpu-1", "gpu-7.cl") + line.format("gpu-2", "gpu-7.cl")
-    assert judged(tmp_path, {"a.log": one}).would_change[0].startswith("the log and kernel log of gpu-7.cl: 2 hosts lost")
-    for other in (line.format("gpu-1", "gpu-7.cl"), one + line.format("gpu-7", "gpu-2.cl")):
-        assert "lost connections with it" not in "".join(judged(tmp_path, {"a.log": other}).would_change)
-
-
-def test_a_hang_of_megascale_below_which_steps_go_on_is_over(tmp_path: Path) -> None:
-    steps = "".join(f"2026-06-18 05:{n}:01 completed step: {n}, seconds: 3.1, loss: 2.{n}\n" for n in range(10, 30))
-    assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7")}).outcome is Outcome.HANG
-    assert judged(tmp_path, {"a.log": DIGEST.format("ft/3:tpu-w7") + steps}).outcome is Outcome.INCONCLUSIVE
-
-
-@pytest.mark.parametrize(("above", "is_said"), [("step 4 loss 2.1\n", True), ("[rank1]: OSError: lost\n", False)])
-def test_a_job_that_somebody_interrupted_and_that_had_no_error(tmp_path: Path, above: str, is_said: bool) -> None:
-    (tmp_path / "job.log").write_text(above + "".join(map(INTERRUPTED.format, range(2))))
-    assert ("somebody interrupted the job" in verdict_of(tmp_path).summary) == is_said
-
-
-RAISED = 'Traceback (most recent call last):\n  File "fit.py", line 5, in <module>\n    load_ops()\n{0}\n'
-NO_LIBRARY = "ImportError: /cache/ops/shm.so: cannot open shared object file: No such file or directory"
-LAUNCHED = "[2026-11-29 08:26:52,470] [ERROR] [launch.py:259:sigkill_handler] ['python', 'fit.py'] exits with return code = 1\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (RAISED.format(NO_LIBRARY), f"the error {NO_LIBRARY} (job.log#line=4): no line"),
-        (RAISED.format(NO_LIBRARY) * 2, "which stands there again: no line"),
-        (RAISED.format(NO_LIBRARY) + RAISED.format("ValueError: no such option"), None),
-        (RAISED.format("RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:43243"), None),
-        (RAISED.format("RuntimeError: Horovod detected that one or more processes exited with non-zero status"), None),
-    ],
-)
-def test_the_only_error_of_a_log_that_no_rank_is_known_of(text: str, said: str | None, tmp_path: Path) -> None:
-    """Of two errors it is not known which was first, and the loss of a peer is not the error that ended the job."""
-    (tmp_path / "job.log").write_text(text + LAUNCHED)
-    verdict = verdict_of(tmp_path)
-    assert not verdict.suspects
-    first = verdict.would_change[0]
-    assert said in first if said else "no line" not in first
+    assert "at no more than 17 % of their power" in unnamed(tmp_path, {"a.txt": table([100, 100, 100, 0])}).would_change[0]
+    assert "of their power" not in unnamed(tmp_path, {"a.txt": table([100, 100, 100, 0], watts=610)}).would_change[0]
