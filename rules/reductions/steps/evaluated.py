@@ -2,7 +2,7 @@
 
 It cuts the record into stretches of several steps. All but one of the steps of a stretch have the same calls, among them each
 kind that is not as rare; that one has more of the calls of a forward pass, which a step of several microbatches, with a call
-of its own at its end, has not.
+of its own at its end, has not. Steps in which a batch still grows come before them, and are not compared.
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
     begins = np.flatnonzero(record.form == marked) + 1
     counted = _counted(record, begins, len(counts))
     odd: Flags = np.asarray(counted[:, rare].any(axis=1))
-    if (~odd).sum() < _LEAST_STEPS or not odd.any():
+    if odd.all():
         return None
-    plain = counted[~odd]
-    usual = plain[-1]
+    usual = counted[~odd][-1]
+    grown = _grown(counted, usual, odd)
+    odd[:grown] = False
+    plain = counted[grown:][~odd[grown:]]
+    if len(plain) < _LEAST_STEPS or not odd.any():
+        return None
     alike = float((plain == usual).all(axis=1).mean())
     often = counts > counts[rare].max()
     often[record.form[record.is_barrier]] = False
@@ -44,6 +48,14 @@ def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
     # A piece of one layer has no call twice, and the forward pass beside it more calls than it has.
     whole &= bool(usual.max() > 1) and bool((more.sum(axis=1) < usual.sum()).all())
     return _apart(record, begins, usual, odd) if whole and alike >= _ALIKE and bool(evaluates.all()) else None
+
+
+def _grown(counted: Ints, usual: Ints, odd: Flags) -> int:
+    """How many steps come before the first usual one in which a batch grows: the same calls as in it, none more often."""
+    first = int((~odd & (counted == usual).all(axis=1)).argmax())
+    lead = counted[:first][~odd[:first]]
+    grows = (lead <= usual).all() and ((lead > 0) == (usual > 0)).all() and (np.diff(lead, axis=0) >= 0).all()
+    return first if grows else 0
 
 
 def _apart(record: Record, begins: Ints, usual: Ints, odd: Flags) -> Ints:

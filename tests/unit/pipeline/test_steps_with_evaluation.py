@@ -33,6 +33,37 @@ def test_evaluation_stands_between_steps_that_are_alike(every: int, cut: int) ->
     assert found.count(len(EVALUATION)) == STEPS // every
 
 
+RAMP = (1, 2, 2, 3, 3, 3)
+
+
+def grown(microbatches: int, closing: list[Call]) -> list[Call]:
+    """A step of so many microbatches."""
+    return [*([FORWARD] * 2 + [BACKWARD] * 2) * microbatches, *closing]
+
+
+def test_steps_before_evaluations_may_have_a_batch_that_grows() -> None:
+    sizes = [*RAMP, *[4] * 12]
+    step = [grown(size, [GRADIENTS, NORM, PARAMETERS]) for size in sizes]
+    program = [call for number, calls in enumerate(step) for call in (*calls, *(EVALUATION if number % 4 == 3 else ()))]
+    found = pieces(program)
+    assert found.count(len(step[-1])) >= 11 and found.count(len(EVALUATION)) == 3
+
+
+def test_steps_that_shrink_and_grow_are_not_those_between_evaluations() -> None:
+    """No batch does that: these are parts of a longer step, which the rarest call ends."""
+    sizes = [4, 2, 3, 4, 4, 4]
+    program = [call for _ in range(4) for size in sizes for call in grown(size, [GRADIENTS, NORM])]
+    longer = len(program) // 4
+    program = [call for start in range(0, len(program), longer) for call in (*program[start : start + longer], *EVALUATION)]
+    assert set(pieces(program)) == {longer + len(EVALUATION)}
+
+
+def test_microbatches_of_a_batch_that_grows_are_no_steps() -> None:
+    closing = [*[FORWARD] * 2, *[BACKWARD] * 2, SCORE]
+    program = [call for size in (*RAMP, *[4] * 12) for call in (*closing * size, GRADIENTS, NORM)]
+    assert set(pieces(program)) >= {len(closing) * 4 + 2} and min(pieces(program)) > len(closing)
+
+
 @pytest.mark.parametrize("saves", [3, 5])
 def test_saves_in_other_steps_hide_no_evaluation(saves: int) -> None:
     """A save has a barrier, behind any step."""
