@@ -143,7 +143,7 @@ def _finding(
     place = place if place.in_pass and place.direction else path.place(worst.step) or place
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
-    turned, amid = of_either(places, worst, place), place.in_pass or is_amid(worst, places)
+    turned, amid = of_either(places, worst, place, in_turn=path.in_turn), place.in_pass or is_amid(worst, places)
     lost = sum(delay.excess_ns for delay in found)
     stated = not worst.one_of or _is_narrow(worst.ranks, roster, thresholds["most_members"])
     return Finding(

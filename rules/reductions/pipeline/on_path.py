@@ -23,13 +23,14 @@ class OnPath:
 
     `late` are dated slow steps in which its passes were late on the path, with those passes; `recoverable_ns` is what these
     steps would be shorter without. `dated` of the delays are in steps whose passes are dated; `is_absorbed`: all are, and the
-    pass that held somebody up cost the step nothing in any.
+    pass that held somebody up cost the step nothing in any. `in_turn`: receives are known to wait for the work called before.
     """
 
     late: tuple[tuple[SlowStep, tuple[int, ...]], ...]
     dated: int
     recoverable_ns: float
     is_absorbed: bool
+    in_turn: bool = False
 
     def added(self, finding: Finding, typical_ns: float) -> Finding:
         """The finding with what could be recovered, and the passes that say so."""
@@ -99,12 +100,13 @@ def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPa
     """What the graphs of their steps say of some delays with the same ranks."""
     late: list[tuple[SlowStep, tuple[int, ...]]] = []
     absorbed_in = dated = 0
-    recoverable = 0.0
+    recoverable, in_turn = 0.0, True
     for delay in found:
         step = slow.step(delay.step)
         if step is None:
             continue
         dated += 1
+        in_turn &= step.in_turn
         own = [node for node in step.judged.late.tolist() if set(delay.ranks) & set(step.ranks(node))]
         if own:
             late.append((step, tuple(own)))
@@ -112,4 +114,4 @@ def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPa
         place = places.of_call(delay.witness, delay.communicator, delay.sequence)
         node = step.find(delay.witness, place) if place else None
         absorbed_in += not own and node is not None and node in step.judged.absorbed
-    return OnPath(tuple(late), dated, recoverable, 0 < absorbed_in == len(found))
+    return OnPath(tuple(late), dated, recoverable, 0 < absorbed_in == len(found), dated > 0 and in_turn)

@@ -36,7 +36,8 @@ _MATERIAL = 0.05
 class SlowStep:
     """One slow step: passes of the pipelines that took longest, by node; `first` is the first node of each of `parts`.
 
-    `durations`, `expected` and `lags` (by edge) are in ns. `number` counts steps as `StepTimes` does.
+    `durations`, `expected` and `lags` (by edge) are in ns. `number` counts steps as `StepTimes` does. `in_turn`: a receive
+    begins when the work called before it is done (see `Usual`).
     """
 
     number: int
@@ -48,6 +49,7 @@ class SlowStep:
     lags: Floats
     judged: Judged
     expected_makespan: float
+    in_turn: bool = False
 
     def part(self, node: int) -> tuple[Iteration, int]:
         """The pipeline of a node, and its number there."""
@@ -218,4 +220,5 @@ def _judged(times: StepTimes, known: Sequence[tuple[Iteration, Usual, Inside]], 
     lags = np.concatenate([each.lags for _, each, _ in known])
     makespan, expected_makespan = (longest(graph, each, lags).makespan for each in (took, usually))
     result = judged(graph, took, usually, lags=lags, at_least=max(makespan - ahead, 0.0) if ahead < makespan else 0.0)
-    return SlowStep(number, parts, first[:-1], graph, took, usually, lags, result, expected_makespan)
+    in_turn = all(each.in_turn for _, each, _ in known)
+    return SlowStep(number, parts, first[:-1], graph, took, usually, lags, result, expected_makespan, in_turn)

@@ -22,8 +22,7 @@ from tests.unit.simulator.small_jobs import DENSE
 
 ALONE = changed(DENSE, ["gpus_per_host=1"])
 MIXTURE = changed(PRESETS["mixtral-8x7b"], ["model.layers=4", "microbatches=2"])
-
-
+SHIM, TRACED = ("recorder", "shim"), ("recorder", "shim", "kineto")
 PIPELINED = changed(PRESETS["mycroft"], ["model.layers=4", "microbatches=2", "fabric.nics=0"])
 
 
@@ -174,6 +173,30 @@ def test_a_delay_in_the_critical_place_is_a_slowdown_and_a_small_one_is_not() ->
 def test_sources_decide_what_a_verdict_has_to_say(fault: str, sources: set[str], microbatch: bool, mechanism: bool) -> None:
     found = truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]
     assert (found["microbatch"], found["mechanism"]) == (microbatch, mechanism)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seed", "place", "asked"),
+    [
+        ("backward", 2, ("attention", 0, 1), (True, True)),
+        ("backward", 5, ("embedding", None, 2), (True, False)),
+        ("backward", 4, ("attention", 1, 3), (True, False)),
+        ("forward", 9, ("embedding", None, 2), (False, False)),
+        ("forward", 1, ("mlp", 1, 3), (True, True)),
+    ],
+    ids=["amid a pass", "its end", "the begin of the next", "a forward pass behind it", "its last layer"],
+)
+def test_between_two_passes_without_a_message_neither_is_asked_for(
+    fault: str, seed: int, place: tuple[str, int | None, int], asked: tuple[bool, bool]
+) -> None:
+    """The first stage sends nothing when it ends a backward pass."""
+    job = changed(PIPELINED, ["microbatches=4", "model.embedding=0.5", "model.head=0.5"])
+    made = simulate(job, [parse(f"compute-delay@rank0:30s/{fault}")], seed, iterations=4)
+    op, _ = struck(made, made.injections[0])
+    assert op is not None and (op.name, op.layer, op.microbatch) == place
+    found = {each: truth(made, Losses(sources=frozenset(each)))["faults"][0]["determinable"] for each in (SHIM, TRACED)}
+    assert (found[SHIM]["stage"], found[SHIM]["microbatch"]) == asked
+    assert found[TRACED]["stage"] and found[TRACED]["microbatch"]
 
 
 @pytest.mark.parametrize(
