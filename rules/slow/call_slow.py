@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
+from statistics import median
 
 from forensics.model import (
     Anomaly,
@@ -64,7 +65,8 @@ def _evaluate(
         return
     share = min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))
     if long.ranks and share >= thresholds["least_share"] and not is_held_by_gpu(long, slowness.holds):
-        yield shown_by_cores(_now_and_then(long, share), busy, roster)
+        found = _since_then(long, share, hardware) if long.lasting else _now_and_then(long, share)
+        yield shown_by_cores(found, busy, roster)
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
@@ -109,6 +111,19 @@ def _now_and_then(long: LongCalls, share: float) -> Finding:
             f"check ports and links of the NICs of {ranks_text(long.ranks)} for errors and retries at these times",
         ),
     )
+
+
+def _since_then(long: LongCalls, share: float, hardware: Hardware) -> Finding:
+    """The same, where all calls are long from one of them on: no thread sleeps now and then, the way itself became slow."""
+    found = _now_and_then(long, share)
+    said = (
+        Evidence(f"all {len(long.found)} calls like them since the first of these are as long"),
+        Evidence("a thread that drives transfers and has stood still since leaves the same evidence", supports=False),
+    )
+    mechanism = replace(found.mechanism or Mechanism("slow_flow", "unknown"), state="slow_flow")
+    found = replace(found, cause=Cause.NETWORK_SLOW, mechanism=mechanism, evidence=(found.evidence[0], *said))
+    slowdown = median(call.took_ns / max(call.usual_ns, 1.0) for call in long.found)
+    return hardware.on_one_link(hardware.refined(found, (Cause.NETWORK_SLOW,), slowdown))
 
 
 def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ one rank in common, while all other calls take what they usually do, are of that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -45,32 +46,40 @@ WITH timed AS (
 ), size AS (
     SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
 ), calls AS (
-    SELECT t.communicator, t.kind, t.sizes, any_value(z.ranks) AS ranks, min(t.took) AS took,
+    SELECT t.communicator, t.kind, t.sizes, t.sequence, any_value(z.ranks) AS ranks, min(t.took) AS took,
            arg_min(t.source_id, t.rank) AS source_id, arg_min(t.locator, t.rank) AS locator
     FROM timed t JOIN size z USING (communicator) WHERE t.took IS NOT NULL
     GROUP BY t.communicator, t.kind, t.sizes, t.sequence
     HAVING count(DISTINCT t.rank) = any_value(z.members) AND any_value(z.members) > 1
 ), usual AS (
     SELECT communicator, kind, sizes, median(took) AS usual, count(*) AS calls FROM calls GROUP BY ALL
+), judged AS (
+    SELECT *, took >= {_FACTOR} * usual AND took - usual >= {_LEAST_NS} AS is_long
+    FROM calls JOIN usual USING (communicator, kind, sizes) WHERE calls >= {_LEAST_USUAL}
 ), long AS (
-    SELECT * FROM calls JOIN usual USING (communicator, kind, sizes)
-    WHERE took >= {_FACTOR} * usual AND took - usual >= {_LEAST_NS} AND calls >= {_LEAST_USUAL}
-    QUALIFY count(*) OVER (PARTITION BY communicator, kind, sizes) <= {_MOST_PART} * calls
+    SELECT *, bool_and(is_long) OVER (
+        PARTITION BY communicator, kind, sizes ORDER BY sequence ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+    ) AS lasts FROM judged
+    QUALIFY is_long AND count(*) FILTER (is_long) OVER (PARTITION BY communicator, kind, sizes) <= {_MOST_PART} * calls
 )
-SELECT l.communicator, l.ranks, l.took, l.usual, c.path || '#entry=' || l.locator
+SELECT l.communicator, l.ranks, l.took, l.usual, c.path || '#entry=' || l.locator, l.lasts
 FROM long l JOIN sources c ON c.source_id = l.source_id ORDER BY ALL
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LongCall:
-    """One collective or message of `ranks` that took `took_ns` once all were there, `usual_ns` others of its communicator."""
+    """One collective or message of `ranks` that took `took_ns` once all were there, `usual_ns` others of its communicator.
+
+    It `lasts` where all that are alike and came after it were as long.
+    """
 
     communicator: str
     ranks: tuple[int, ...]
     took_ns: float
     usual_ns: float
     source: str
+    lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,12 @@ class LongCalls:
         return self.link or (() if self.rank is None else (self.rank,))
 
     @property
+    def lasting(self) -> bool:
+        """Whether all calls of these ranks are long from some moment on: they became slow, and are not so now and then."""
+        calls = Counter(each.communicator for each in self.found)
+        return all(each.lasts for each in self.found) and max(calls.values(), default=0) >= _LEAST_CALLS
+
+    @property
     def lost_ns(self) -> float:
         """What they took beyond the usual, in all."""
         return sum(each.took_ns - each.usual_ns for each in self.found)
@@ -99,7 +114,7 @@ class LongCalls:
 def long_calls(connection: DuckDBPyConnection, times: StepTimes) -> LongCalls:
     """Read the calls whose members are all recorded, with the time of each on its own clock."""
     rows = rows_of(connection, "operations", _LONG) if has_durations(connection) else []
-    found = [LongCall(name, tuple(ranks), float(took), float(usual), path) for name, ranks, took, usual, path in rows]
+    found = [LongCall(name, tuple(ranks), float(took), float(usual), *rest) for name, ranks, took, usual, *rest in rows]
     found += _messages(connection, times)
     return LongCalls(tuple(found), *_shared(found))
 
@@ -111,7 +126,7 @@ def _messages(connection: DuckDBPyConnection, times: StepTimes) -> Iterator[Long
     paths = dict(rows_of(connection, "sources", "SELECT source_id, path FROM sources")) if long else {}
     for each in long:
         source = f"{paths.get(int(each.record.source_id[each.place]))}#entry={each.record.locator[each.place]}"
-        yield LongCall(each.communicator, tuple(sorted(each.ranks)), each.took_ns, each.usual_ns, source)
+        yield LongCall(each.communicator, tuple(sorted(each.ranks)), each.took_ns, each.usual_ns, source, each.lasts)
 
 
 def _shared(found: Sequence[LongCall]) -> tuple[int | None, tuple[int, int] | None]:

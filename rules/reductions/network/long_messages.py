@@ -22,7 +22,10 @@ Pair = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LongMessage:
-    """A message that took `took_ns` with both ends there, `usual_ns` others of its pair; its sender made it at `place`."""
+    """A message that took `took_ns` with both ends there, `usual_ns` others of its pair; its sender made it at `place`.
+
+    It `lasts` where all later ones of the pair were as long.
+    """
 
     communicator: str
     ranks: tuple[int, int]
@@ -30,6 +33,7 @@ class LongMessage:
     usual_ns: float
     record: Record
     place: int
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,9 @@ def long_messages(
         if long.any():
             long &= took >= usual + factor * max(_longest(sent.record), _longest(received.record))
         if long.sum() <= most_part * len(took):
-            for place, ns in zip(places[long].tolist(), took[long].tolist(), strict=True):
-                yield LongMessage(pair[0], (pair[1], pair[2]), ns, usual, sent.record, place)
+            lasts = np.logical_and.accumulate(long[::-1])[::-1]
+            for place, ns, last in zip(places[long].tolist(), took[long].tolist(), lasts[long].tolist(), strict=True):
+                yield LongMessage(pair[0], (pair[1], pair[2]), ns, usual, sent.record, place, last)
 
 
 def _met(sent: _End, received: _End) -> tuple[Ints, Floats]:

@@ -11,6 +11,7 @@ import pytest
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Members, StageRef
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.network.gpu_holds import GpuHold
 from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, is_held_by_gpu, long_calls
 from forensics.rules.reductions.network.proxy_pauses import Pauses
@@ -78,6 +79,25 @@ def test_long_calls_of_two_ranks_alone_are_of_one_of_them() -> None:
     assert found_in({(0, 1): (4, 9, 13), (2, 3): (4,)}).ranks == ()
 
 
+@pytest.mark.parametrize(
+    ("long", "lasting"),
+    [
+        ({(0, 1): (16, 17, 18, 19)}, True),
+        ({(0, 1): (17, 18, 19), (1, 2): (19,)}, True),
+        ({(0, 1): (16, 17, 18)}, False),
+        ({(0, 1): (4, 18, 19)}, False),
+        ({(0, 1): (18, 19), (1, 2): (18, 19)}, False),
+        ({(0, 1): (17, 18, 19), (1, 2): (11,)}, False),
+    ],
+    ids=["since then", "of two groups", "a usual one after", "a usual one between", "too few", "one group now and then"],
+)
+def test_calls_that_are_all_long_from_one_on_are_not_long_now_and_then(
+    long: Mapping[tuple[int, int], Collection[int]], lasting: bool
+) -> None:
+    found = found_in(long)
+    assert found.ranks and found.lasting is lasting
+
+
 def test_a_member_that_comes_late_makes_no_call_long() -> None:
     assert not found_in({}, late=(3, 8, 15)).found
 
@@ -89,6 +109,7 @@ def test_a_tenth_of_a_second_is_no_pause_of_a_thread() -> None:
 LONG = LongCalls(
     tuple(LongCall("dp", pair, 1e9, 1e7, "x") for pair in ((0, 1), (0, 1), (1, 2))), 1
 )  # fmt: skip
+SINCE = LongCalls(tuple(LongCall("dp", (0, 1), 1e9, 2.5e8, "x", lasts=True) for _ in range(4)), None, (0, 1))
 LATE = Finding(
     (1,), Cause.COMPUTE_SLOW, StageRef(component=Component.COMPUTE), Belief.BEHIND_AND_BUSY, Confidence.LIKELY, ()
 )  # fmt: skip
@@ -162,3 +183,24 @@ def test_recorders_alone_tell_of_calls_that_are_long_now_and_then(
     paused = [each for each in found if each.cause is Cause.PROXY_DELAY]
     assert [(each.ranks, each.members) for each in paused] == named
     assert all(each.confidence is Confidence.SUSPECT for each in paused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("long", "read", "ranks", "cause"),
+    [
+        (SINCE, {0, 1}, (1,), Cause.PCIE_DEGRADED),
+        (SINCE, {1}, (0, 1), Cause.PCIE_DEGRADED),
+        (replace(SINCE, found=tuple(replace(each, usual_ns=1e8) for each in SINCE.found)), {0, 1}, (0, 1), Cause.NETWORK_SLOW),
+        (replace(SINCE, found=OF_TWO.found), {0, 1}, (0, 1), Cause.PROXY_DELAY),
+    ],
+    ids=["by the link of a GPU", "a GPU that was not read", "longer than the link accounts for", "now and then"],
+)
+def test_calls_that_are_long_since_then_are_slow_by_what_accounts_for_it(
+    long: LongCalls, read: set[int], ranks: tuple[int, ...], cause: Cause
+) -> None:
+    times = StepTimes({}, np.arange(20), np.full(20, 1e9))
+    narrow = Sign(Oddity.NARROW, "4 lanes of 16", "y", factor=4.0)
+    given: dict[object, object] = {LongCalls: long, StepTimes: times, Hardware: Hardware({1: (narrow,)}, frozenset(read))}
+    found, _ = run(supply_of(recorded("call-slow"), instead=given), [call_slow.RULE], {})
+    assert [(each.ranks, each.cause) for each in found if {0, 1} >= set(each.ranks)] == [(ranks, cause)]
