@@ -1,4 +1,4 @@
-"""Failures of hosts that are dated long before the first step that the logs of the job show: they are of something else.
+"""Failures that are of something else than the job: those of hosts long before its first step, and ends below its last one.
 
 Local times of a kernel or of systemd name no zone, nor do most logs: fourteen hours are the most between two of them.
 """
@@ -17,10 +17,23 @@ WHERE kind IN {_KINDS} AND rank IS NULL AND (kind <> 'process_exit' OR contains(
 """
 _EARLIER = "UPDATE log_events SET kind = 'earlier_' || kind WHERE source_id = ? AND locator = ? AND kind = ?"
 _LONG_S = (24 + 14) * 3600
+# Of a process that went away below the end of the training nobody knows whether it was only ended with the job, unless its
+# signal is stated.
+_BELOW_THE_END = """
+UPDATE log_events SET kind = 'earlier_' || kind
+WHERE kind = 'process_exit' AND subject LIKE 'exitcode=unknown %' AND EXISTS (
+    SELECT 1 FROM log_events f
+    WHERE f.source_id = log_events.source_id AND f.kind = 'job_finished' AND f.locator < log_events.locator AND NOT EXISTS (
+        SELECT 1 FROM log_progress p
+        WHERE p.source_id = f.source_id AND p.locator BETWEEN f.locator AND log_events.locator
+            AND (p.total IS NULL OR p.step < p.total)))
+"""
 
 
 def set_old_events_aside(connection: Connection) -> None:
     """Call them `earlier_`, as those of a former start of a job are."""
+    if has_rows(connection, "log_events", ("job_finished",)):
+        connection.execute(_BELOW_THE_END)
     if not has_rows(connection, "log_progress") or not has_rows(connection, "log_events"):
         return
     ((first,),) = connection.execute(_FIRST_STEP).fetchall()

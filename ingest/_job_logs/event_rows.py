@@ -13,6 +13,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.ended import DESCRIBED
 from forensics.ingest._job_logs.line_origin import Origin
+from forensics.ingest._job_logs.monitor_lines import KILLED_BY_MONITOR
 from forensics.ingest._job_logs.nodes import is_of_worker
 
 _EARLIER = "earlier_"
@@ -124,8 +125,9 @@ class Events:
         return max((*later[-1:], *passed[-1:]), default=None)
 
     def stalls(self) -> list[int]:
-        """The lines in which watchdogs gave up: they end their processes."""
-        return [line for line, _, _ in self.of_kind("watchdog_timeout")]
+        """The lines in which watchdogs or monitors gave up: they end their processes."""
+        ended = [line for line, _, subject in self.of_kind("stall_report") if subject == KILLED_BY_MONITOR]
+        return [line for line, _, _ in self.of_kind("watchdog_timeout")] + ended
 
     def errors(self) -> list[int]:
         """The lines of exceptions, of which nobody knows here whether the program survived them."""

@@ -41,7 +41,8 @@ _REASON = re.compile(r"(clocks_(?:throttle|event)_reason)s/(?:\w+/)?(\w+)$")
 _PCI = r"([\da-fA-F]{4,8}:[\da-fA-F]{2}:[\da-fA-F]{2}\.\d)"
 _GPU = re.compile(rf"GPU {_PCI}\s*$")
 _ENTRY = re.compile(r"( *)(\S.{0,80}?)(?: +: (.*))?$")
-_LOST = re.compile(rf"Unable to determine the device handle for (?:GPU|gpu) ?{_PCI}: *(.{{0,120}})")
+# Newer drivers put the number of the GPU in front of its address.
+_LOST = re.compile(rf"Unable to determine the device handle for (?:GPU|gpu) ?(?:\d{{1,3}}: )?{_PCI}: *(.{{0,120}})")
 _NAMED = re.compile(rf"\| +(\d{{1,3}}) +(\S.*?) +(?:On|Off|N/A|ERR!) *\| *{_PCI} *\S* *\| *(\S+) *\|")
 _STATE = re.compile(
     r"\| *(?:N/A|\d+%|ERR!) +(\d+C|ERR!|N/A) +(P\d+|ERR!) +(\d+W|N/A|ERR!) */ +(\d+W|N/A|ERR!) *"

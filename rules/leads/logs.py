@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
 from forensics.rules.leads.launchers import killed_task, launcher_leads, lost_by_coordinator
+from forensics.rules.leads.pods import dead_pods
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
@@ -41,14 +42,6 @@ FROM logged_event WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE 
 _TASK_RAISED = r"""
 SELECT regexp_extract(subject, ' pid=([0-9]+)', 1), regexp_extract(subject, ' ip=(\S+)', 1), rank, source FROM logged_event
 WHERE kind = 'process_exit' AND subject LIKE 'raised %' ORDER BY path DESC, locator DESC LIMIT 1
-"""
-_PODS = """
-SELECT regexp_extract(subject, 'pod=(\\S+)', 1) AS pod, min(source) FROM logged_event
-WHERE kind = 'process_exit' AND rank IS NULL AND subject LIKE '%pod=%' GROUP BY ALL ORDER BY ALL
-"""
-_EVICTED = r"""
-SELECT regexp_extract(subject, '^(?:pod[/=])?([\w.-]+)', 1) AS pod, min(source) FROM logged_event
-WHERE kind = 'pod_evicted' AND rank IS NULL AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 # Errors that processes of torchrun wrote beside their logs, in folders that tell their number on their node only.
 _REPLIES = """
@@ -102,7 +95,7 @@ def ended_leads(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
     yield from _faulty_gpu(connection)
     yield from _dead_workers(connection)
     yield from _dead_actor(connection)
-    yield from _dead_pods(connection)
+    yield from dead_pods(connection)
     yield from killed_task(connection)
     yield from _killed(connection)
     yield from lost_by_coordinator(connection)
@@ -159,17 +152,6 @@ def _dead_actor(connection: DuckDBPyConnection) -> Iterator[str]:
         ((pid, address, rank, source),) = raised
         which = f"{'' if rank is None else f' (rank {rank})'}{f' on {address}' if address else ''}"
         yield f"the log of Ray's worker with pid {pid}{which}: its task raised what ended the driver ({source})"
-
-
-def _dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One pod that ended by an error or for its memory, or was evicted, and of which nothing shows the ranks."""
-    ended = rows_of(connection, "log_events", _PODS, kinds=("process_exit",))
-    evicted = rows_of(connection, "log_events", _EVICTED, kinds=("pod_evicted",))
-    # Why a pod was evicted is outside of the job: those that ended by an error ended with it.
-    for pods, how in ((evicted, "was evicted"), ([] if evicted else ended, "ended")):
-        if len(pods) == 1:
-            ((pod, source),) = pods
-            yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
 
 
 def _killed(connection: DuckDBPyConnection) -> Iterator[str]:

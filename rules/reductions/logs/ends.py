@@ -22,10 +22,9 @@ from forensics.rules.reductions.logs.process_exit import BY_ITSELF, ENDED_BY_LAU
 # GPUs of the largest node in use: with more ranks, a number that was counted on a host is not one of the job.
 _LARGEST_NODE = 8
 _HOW = {"Killed": -9, "Out Of Memory": -9, "Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Terminated": -15}
-# A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. Of a process that went
-# away below the last step of the training nobody knows whether it was only ended with the job, unless its signal is stated.
-# A kill by the launcher itself, of a process that did not end when asked to, is the end that it asked for; so is one by the
-# monitor of a rank whose time was over. LSF says below the whole output why it ended a job.
+# A rank that a launcher ends is seen after the cancel; only what the same log says before it counts. A kill by the launcher
+# itself, of a process that did not end when asked to, is the end that it asked for; so is one by the monitor of a rank whose
+# time was over. LSF says below the whole output why it ended a job.
 _EXITS = """
 SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject || ' by=kernel'
        WHEN 'segfault' THEN 'exitcode=-11 pid=' || l.subject || ' by=kernel' ELSE CASE WHEN EXISTS (
@@ -34,12 +33,6 @@ SELECT l.rank, CASE l.kind WHEN 'oom_kill' THEN 'exitcode=-9 pid=' || l.subject 
            OR k.kind = 'stall_report' AND k.source_id = l.source_id AND k.locator < l.locator
                AND k.subject = 'its monitor ends it')
            THEN replace(l.subject, 'exitcode=-9 ', 'exitcode=-15 ') ELSE l.subject END END, l.source, l.after_cancel
-       OR (l.subject LIKE 'exitcode=unknown %' AND EXISTS (
-           SELECT 1 FROM log_events f
-           WHERE f.source_id = l.source_id AND f.kind = 'job_finished' AND f.locator < l.locator AND NOT EXISTS (
-               SELECT 1 FROM log_progress p
-               WHERE p.source_id = f.source_id AND p.locator BETWEEN f.locator AND l.locator
-                   AND (p.total IS NULL OR p.step < p.total))))
        OR (l.subject LIKE 'exitcode=-% by=mpi' AND EXISTS (
            SELECT 1 FROM log_events c WHERE c.kind = 'job_cancelled' AND c.source_id = l.source_id
                AND c.subject LIKE 'DUE TO %' AND c.locator BETWEEN l.locator AND l.locator + 64))

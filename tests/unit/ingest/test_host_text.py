@@ -173,8 +173,9 @@ def test_readings_that_a_gpu_lacks() -> None:
     assert not [row for row in read(text.encode()).rows("device_events") if row["kind"] == "reading_failed"]
 
 
-def test_the_line_of_a_lost_gpu() -> None:
-    found = read(b"Unable to determine the device handle for GPU0000:5D:00.0: GPU is lost.  Reboot the system\n")
+@pytest.mark.parametrize("which", ["GPU0000:5D:00.0", "GPU 0000:5D:00.0", "GPU4: 0000:5D:00.0"])
+def test_the_line_of_a_lost_gpu(which: str) -> None:
+    found = read(f"Unable to determine the device handle for {which}: GPU is lost.  Reboot the system\n".encode())
     assert found.row("device_events")["kind"] == "gpu_lost"
 
 

@@ -106,3 +106,40 @@ def test_the_rank_of_a_pod_whose_node_went_away(tmp_path: Path, more: str, stand
     closed = "[rank0]: RuntimeError: [pair.cc:534] Connection closed by peer [10.4.2.77]:11874\n"
     (tmp_path / "j-worker-0.log").write_text(steps + (closed if stands else ""))
     assert named(verdict_of(tmp_path)) == expected
+
+
+ENDED = """Name:             {name}
+Status:           Failed
+Containers:
+  main:
+    State:          Terminated
+      Reason:       {reason}
+      Exit Code:    {code}
+      Started:      Sat, 01 Nov 2025 22:02:40 +0000
+      Finished:     Sun, 02 Nov 2025 03:1{minute}:13 +0000
+"""
+KILL = {"reason": "OOMKilled", "code": 137}
+ERROR = {"reason": "Error", "code": 1}
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(1, ERROR), (0, KILL), (2, ERROR)], "j-worker-1"),
+        ([(0, KILL)], "j-worker-0"),
+        ([(0, ERROR), (1, KILL), (2, ERROR)], None),
+        ([(0, KILL), (0, KILL), (2, ERROR)], None),
+        ([(0, ERROR), (1, ERROR)], None),
+    ],
+    ids=["others ended later", "alone", "another one ended before", "two were killed", "errors alone"],
+)
+def test_the_one_pod_of_several_that_was_killed_for_its_memory(
+    tmp_path: Path, ends: list[tuple[int, dict[str, object]]], expected: str | None
+) -> None:
+    for number, (minute, how) in enumerate(ends):
+        name = f"j-worker-{number}"
+        (tmp_path / f"describe_{number}.txt").write_text(ENDED.format(name=name, minute=minute, **how))
+    verdict = verdict_of(tmp_path)
+    assert not named(verdict)
+    assert [lead for lead in verdict.leads if f"pod {expected}," in lead] == list(verdict.leads[:1] if expected else ())
+    assert bool(verdict.leads) is bool(expected)

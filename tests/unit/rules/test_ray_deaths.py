@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.model import Outcome
 from tests.recordings.verdicts import named, pasted
 
 HOSTS = ("10.9.1.4", "10.9.1.7")
@@ -124,6 +125,12 @@ MEMORY = (
 )
 def test_a_worker_that_went_away_with_its_finished_job(tmp_path: Path, text: str, right: set[int]) -> None:
     assert named(pasted(tmp_path, workers(pids=((410, 411), (510, 511))) + text)) == right
+
+
+@pytest.mark.parametrize(("end", "outcome"), [(END, Outcome.HEALTHY), ("", Outcome.FAILSTOP)])
+def test_a_worker_of_unknown_rank_below_the_end_of_its_job(tmp_path: Path, end: str, outcome: Outcome) -> None:
+    verdict = pasted(tmp_path, WORK + end + died(510, None))
+    assert (verdict.outcome, bool(verdict.leads)) == (outcome, not end)
 
 
 def snippet(rank: int, *below: str) -> str:

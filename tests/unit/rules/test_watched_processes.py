@@ -42,6 +42,27 @@ def test_a_rank_that_its_monitor_killed_accuses_nobody(tmp_path: Path, number: i
     assert verdict.outcome is Outcome.HANG
 
 
+@pytest.mark.parametrize(
+    ("below", "outcome"),
+    [
+        ("", Outcome.HANG),
+        (STEPS, Outcome.INCONCLUSIVE),
+        (STEPS.replace("/900 loss 2.4", "/900 loss 1.4"), Outcome.INCONCLUSIVE),
+    ],
+    ids=["the end", "from a checkpoint", "the same steps"],
+)
+def test_monitors_that_gave_up_on_all_ranks_before_the_job_began_again(tmp_path: Path, below: str, outcome: Outcome) -> None:
+    gave_up = "".join(MONITOR.format(rank, NO_BEAT) for rank in range(4))
+    verdict = pasted(tmp_path, STEPS + gave_up + below)
+    assert (verdict.outcome, named(verdict)) == (outcome, set())
+
+
+def test_lines_that_were_written_late_below_a_monitor_are_no_second_start(tmp_path: Path) -> None:
+    late = "".join(f"step {at}/900 loss 2.{at}\n" for at in range(50, 53))
+    gave_up = "".join(MONITOR.format(rank, NO_BEAT) for rank in range(4))
+    assert pasted(tmp_path, STEPS + gave_up + late).outcome is Outcome.HANG
+
+
 def test_a_rank_that_was_killed_before_its_monitor_gave_up_is_named(tmp_path: Path) -> None:
     killed = AGENT.format(3) + MONITOR.format(1, NO_BEAT)
     assert named(pasted(tmp_path, killed)) == {3}
