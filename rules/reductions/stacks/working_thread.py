@@ -1,7 +1,8 @@
 """Which thread of a process runs the job, where the main one only serves the framework that started it.
 
 Ray Train 2 calls the training function in a thread of its own, while the main thread stays in the loop of a worker
-(`ray/train/v2/_internal/execution/worker_group/thread_runner.py`, ray 2.60).
+(`ray/train/v2/_internal/execution/worker_group/thread_runner.py`, ray 2.60). An asynchronous checkpoint of torch runs its
+collectives in an executor (`torch/distributed/checkpoint/_async_thread_executor.py`), and the main thread waits for the future.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from forensics.model import StageName, WaitKind
 from forensics.rules.reductions.stacks.activity import Activity
-from forensics.rules.reductions.stacks.call_paths import application_frame
+from forensics.rules.reductions.stacks.call_paths import Frame, application_frame
 
 
 def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Activity]]) -> int | None:
@@ -20,6 +21,8 @@ def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Acti
     process, by number. Of several with code of their own the one that communicates is taken; None where no one or more than
     one is left, or the main thread may run the job.
     """
+    if main and all(map(_waits_for_future, main)):
+        return _communicating_item(threads)
     if not all(map(_serves, main)):
         return None
     count = len(main) or max(map(len, threads.values()), default=0)
@@ -31,6 +34,30 @@ def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Acti
     communicating = [thread for thread, samples in own.items() if any(sample.waits_for_others for sample in samples)]
     left = communicating if len(own) > 1 else list(own)
     return left[0] if len(left) == 1 else None
+
+
+def _waits_for_future(activity: Activity) -> bool:
+    return any(_is_of(entry, "concurrent/futures/_base.py", "result") for entry in activity.python_path[:2])
+
+
+def _communicating_item(threads: Mapping[int, Sequence[Activity]]) -> int | None:
+    """The only thread with an item of an executor, where it is in communication in every sample: the future is that item's.
+
+    A thread that works is not taken: the wait for it is a stall of this process, and it need not be what is waited for.
+    """
+    items = {thread: samples for thread, samples in threads.items() if any(map(_runs_item, samples))}
+    if len(items) != 1:
+        return None
+    ((thread, samples),) = items.items()
+    return thread if all(_runs_item(sample) and sample.communicating for sample in samples) else None
+
+
+def _runs_item(activity: Activity) -> bool:
+    return any(_is_of(entry, "concurrent/futures/thread.py", "run") for entry in activity.python_path)
+
+
+def _is_of(entry: Frame, module: str, function: str) -> bool:
+    return (entry.module, entry.function) == (module, function)
 
 
 def _serves(activity: Activity) -> bool:
