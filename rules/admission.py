@@ -89,7 +89,7 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
     own = _outside(progress, finding) or _lock_of_another(progress, finding) or _working(progress, finding, found)
     if own is not None:
         return own
-    if finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF and not _sized(progress, finding):
+    if _is_of_all_seen(progress, finding) and not _sized(progress, finding):
         return "how many ranks take part is not known: one that left nothing may be the one that the others wait for"
     if (
         finding.belief is Belief.GROUP_SYMPTOM
@@ -126,6 +126,13 @@ def _of_waits(progress: Progress, finding: Finding, found: tuple[WaitState, ...]
         left = observed.symptoms.waits - hypothesis(finding, (), observed).waits
         return f"in one capture, a hang has one explanation: this one leaves {len(left)} waits" if left else None
     return f"nothing shows that those who wait for it stand still: {motion.reason}"
+
+
+def _is_of_all_seen(progress: Progress, finding: Finding) -> bool:
+    """Whether it holds only where those who were seen are all: stacks of messages without a peer lack nobody."""
+    if finding.belief is Belief.MISMATCH:
+        return any(not (wait.communicator or wait.missing) for wait in tied(finding, progress.graph))
+    return finding.belief is Belief.GROUP_SYMPTOM and finding.members is Members.ONE_OF
 
 
 def _sized(progress: Progress, finding: Finding) -> bool:

@@ -75,6 +75,17 @@ def test_two_that_receive_from_each_other_wait_for_each_other(tmp_path: Path) ->
     assert waits(tmp_path, inside("recv", "src", "1"), inside("recv", "src", "0")) == {0: (1,), 1: (0,)}
 
 
+@pytest.mark.parametrize(("sources", "expected"), [(("None", "None"), set()), (("1", "0"), {0, 1})], ids=["any", "each other"])
+def test_receivers_whose_peers_are_not_known_may_wait_for_a_rank_without_stack(
+    tmp_path: Path, sources: tuple[str, str], expected: set[int]
+) -> None:
+    """Nothing shows how many ranks there are: stacks of the first half of a pipeline look like those of all of it."""
+    for rank, source in enumerate(sources):
+        for time in ("031205", "031405"):
+            (tmp_path / f"rank{rank}_{time}.txt").write_text(dump(400 + rank, inside("recv", "src", source)))
+    assert named(verdict_of(tmp_path)) == expected
+
+
 def test_the_source_of_a_broadcast_is_no_peer() -> None:
     text = dump(4, inside("broadcast", "src", "0"))
     assert "peer" not in read(text.encode(), "rank1.txt").rows("stacks")[0]
