@@ -130,7 +130,7 @@ PATTERNS = (
     pattern(
         "transfer_timeout", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation to complete", "{what} after {ms} ms"
     ),
-    pattern("store_timeout", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<keys>[^\s,\"']{1,200})", "{keys} after {ms} ms"),
+    pattern("store_timeout", r"wait timeout after (?P<ms>\d{4,})ms, keys: (?P<keys>[^\s,\"']{1,200})", "{keys} after {ms} ms"),
     pattern(
         "size_mismatch",
         r"enforce fail at \S{0,200}gloo\S{0,200}\].{0,400}?(?P<got>\d{1,20}) vs (?P<expected>\d{1,20})",

@@ -33,7 +33,7 @@ WHERE e.kind = 'exception' AND e.rank IS NOT NULL AND NOT e.after_cancel ORDER B
 # What ends a wait by its own clock; that a connection was closed tells of a peer.
 _OWN_CLOCK = re.compile(
     r"Timed out waiting \d{1,12}ms for \w+ operation|Application timeout caused pair closure|"
-    r"wait timeout after \d{1,12}ms, keys: "
+    r"wait timeout after \d{4,12}ms, keys: "
 )
 # One that waited as well, and lost a peer which gave up first.
 _LOST_PEER = re.compile(r"Connection (?:closed|reset) by peer")

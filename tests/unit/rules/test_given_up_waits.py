@@ -14,6 +14,7 @@ GLOO = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/"
 OWN = GLOO + "unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
 ABORTED = "RuntimeError: Application timeout caused pair closure"
 STORE = "torch.distributed.DistStoreError: wait timeout after 20000ms, keys: /default_pg/0//phase/9"
+AT_ONCE = STORE.replace("20000ms", "0ms")
 CLOSED = GLOO + "pair.cc:553] Connection closed by peer [10.0.0.7]:6341"
 
 
@@ -108,8 +109,13 @@ def test_the_one_rank_that_gave_up_elsewhere(tmp_path: Path, first: str) -> None
         raised(0) + raised(1) + raised(2, line=31, call="recv") + raised(3) + FOUR,
         raised(0, CLOSED) + raised(1, CLOSED) + raised(2, CLOSED, line=31) + raised(3, CLOSED) + FOUR,
         raised(0) + raised(1, line=31) + ended(r0=1, r1=1),
+        raised(0, AT_ONCE, call=None)
+        + raised(1, AT_ONCE, call=None)
+        + raised(2, CLOSED, line=31)
+        + raised(3, AT_ONCE, call=None)
+        + FOUR,
     ],
-    ids=["two of four", "two apart", "a message", "nobody waited long", "two ranks"],
+    ids=["two of four", "two apart", "a message", "nobody waited long", "two ranks", "a limit of nothing"],
 )
 def test_who_tells_nothing_of_a_rank_elsewhere(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
