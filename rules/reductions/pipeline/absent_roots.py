@@ -1,7 +1,8 @@
 """The rank without a record that held up a step: all that waited for nobody before wait in calls of which it is a member.
 
 A missing log hides who was late, not who waited. Where the first waits of a long step are in several calls, and one rank alone
-that left no record belongs to each of them, it came late to all of them.
+that left no record belongs to each of them, it came late to all of them. Of several such ranks one that works in step with a
+rank that is there waits for messages together with it: the root is the one that its equal waits for first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _LEAST_CALLS = 2
 
 Members = Mapping[str, Sequence[int]]
 """Ranks of communicators."""
+Equals = Mapping[int, Sequence[int]]
+"""Those that a rank works in step with, itself among them."""
 
 
 def absent_root(
@@ -28,22 +31,37 @@ def absent_root(
 ) -> tuple[int, Call] | None:
     """The rank without a record that the first waits have in common, with the first wait that shows it; None without one.
 
-    `excess`: ns that the step was longer. All other ranks must show the step, and one that works `in_step` with it, if there
-    are such communicators, must have waited there: who waits for a message passes that on. A message that a rank sends it may
-    itself be what was slow: then nobody is named.
+    `excess`: ns that the step was longer. All other ranks must show the step, or have an equal `in_step` that does, and one
+    that works in step with it, if there are such communicators, must have waited there: who waits for a message passes that on.
+    A message that a rank sends it may itself be what was slow: then nobody is named.
     """
-    everyone = {rank for members in groups.values() for rank in members}
-    if len(everyone - inside.keys()) != 1:
+    absent = {rank for members in groups.values() for rank in members} - inside.keys()
+    equals = {rank: groups[label] for label in in_step for rank in groups[label]}
+    if absent & times.ranks.keys() or not all(_is_alone(rank, absent, equals) for rank in absent):
         return None
     waits = {rank: first_of(np.maximum(more, 0.0) >= _WAITS * excess) for rank, (_, more) in inside.items()}
-    found = [(call, absent) for call, absent in _of_absent(times, inside, groups) if call.at == waits[call.rank]]
-    met_in = {times.ranks[call.rank].record.label(call.place) for call, _ in found}
-    if len(met_in) < _LEAST_CALLS or any(_sends(times, call) for call, _ in found):
+    found = [(call, rank) for call, rank in _of_absent(times, inside, groups) if call.at == waits[call.rank]]
+    joint = [(call, rank) for call, rank in found if call.excess >= _WAITS * excess and _is_joint(times, call, in_step)]
+    if len({rank for _, rank in joint}) != 1:
         return None
-    joint = [call for call, _ in found if _is_joint(times, call, in_step)]
-    if not joint or joint[0].excess < _WAITS * excess:
+    root = joint[0][1]
+    own = [call for call, rank in found if rank == root]
+    met_in = {times.ranks[call.rank].record.label(call.place) for call in own}
+    if len(met_in) < _LEAST_CALLS or any(_sends(times, call) for call in own) or _has_absent_peer(times, root, absent, equals):
         return None
-    return found[0][1], min(joint, key=lambda call: (-call.excess, call.rank))
+    return root, min((call for call, _ in joint), key=lambda call: (-call.excess, call.rank))
+
+
+def _is_alone(rank: int, absent: Collection[int], equals: Equals) -> bool:
+    """Whether a rank is the only one that is absent, or the only one of several that work in step."""
+    return len(absent) == 1 or (len(equals.get(rank, ())) > 1 and {*equals[rank]} & {*absent} == {rank})
+
+
+def _has_absent_peer(times: StepTimes, rank: int, absent: Collection[int], equals: Equals) -> bool:
+    """Whether a message of a rank, by those of its equals, may be with another one that left no record."""
+    records = [times.ranks[each].record for each in equals.get(rank, ()) if each in times.ranks]
+    peers = {peer for record in records for peer in record.peer[record.is_message].tolist()}
+    return any({*equals.get(peer, (peer,))} & {*absent} for peer in peers)
 
 
 def _of_absent(times: StepTimes, inside: Mapping[int, tuple[Ints, Floats]], groups: Members) -> Iterator[tuple[Call, int]]:

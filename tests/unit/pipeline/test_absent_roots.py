@@ -42,8 +42,19 @@ def test_it_is_named_with_its_pass(tmp_path: Path) -> None:
     assert found.suspects[0].stage.name == "backward"
 
 
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("6,1,13", [(6,)]), ("6,7,13", []), ("6,10,13", [])],
+    ids=["equals", "both in step", "a peer of its own"],
+)
+def test_of_several_without_a_record_it_is_the_one_that_its_equal_waits_for_first(
+    missing: str, said: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    assert named(verdict("compute-delay@rank6:900ms/backward", tmp_path, missing)) == said
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["7", "3", "10", "1", "6,14"])
+@pytest.mark.parametrize("missing", ["7", "3", "10", "1", "6,14", "7,13", "3,13", "10,15", "1,10,12", "3,7"])
 @pytest.mark.parametrize(
     "fault", ["compute-delay@rank6:900ms/backward", "transfer-delay@rank6:900ms", "host-delay@rank6:900ms"]
 )
