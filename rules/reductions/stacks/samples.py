@@ -182,7 +182,15 @@ def _differ(samples: Sequence[Sample]) -> bool:
     own = set(places(samples))
     # A program without Python has no frames of the job's own; that it came into a collective, or left one, is seen.
     compiled = own == {()} and len({sample.activity.communicating for sample in samples}) > 1
-    return len(own) > 1 or len(calls) > 1 or compiled
+    return len(own) > 1 or len(calls) > 1 or compiled or any(map(_began_again, samples, samples[1:]))
+
+
+def _began_again(before: Sample, after: Sample) -> bool:
+    """Whether a thread that slept in a call is at an earlier line of it: one call goes down its lines, and sleeps once."""
+    first, second = before.activity.call_frame, after.activity.call_frame
+    if before.active or first is None or second is None or first.line is None or second.line is None:
+        return False
+    return second.line < first.line
 
 
 def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:
