@@ -84,6 +84,11 @@ ORDER BY c.source_id
 """
 
 
+# What ran beside all other ranks was no earlier attempt: it is of this one, of a rank that its name does not tell.
+_NOT_ITS_RANK = "of the same time as all others, under the number of rank"
+_UNNUMBERED = "UPDATE sources SET rank = NULL, rank_method = NULL WHERE status = 'rejected' AND starts_with(reason, ?)"
+
+
 @dataclass(frozen=True, slots=True)
 class _Dump:
     source_id: int
@@ -108,6 +113,7 @@ def admit(connection: DuckDBPyConnection) -> None:
         refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
     for source_id, reason in sorted(refused.items()):
         _refuse(connection, source_id, reason)
+    connection.execute(_UNNUMBERED, [_NOT_ITS_RANK])
 
 
 def _of_another_job(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
@@ -175,7 +181,11 @@ def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) 
             continue
         peers = [dump for dump in dumps if dump.rank != known[one].rank]
         loser, keeper = sorted((known[one], known[two]), key=lambda dump: (_overlap(dump, peers), dump.last_ns))
-        yield loser.source_id, f"another process claims rank {loser.rank} in {keeper.path}, which fits the other ranks better"
+        if peers and _overlap(loser, peers) == len(peers):
+            yield loser.source_id, f"{_NOT_ITS_RANK} {loser.rank}, and not of the same process as {keeper.path}"
+        else:
+            claim = f"another process claims rank {loser.rank} in {keeper.path}"
+            yield loser.source_id, f"{claim}, which fits the other ranks better"
 
 
 def _overlap(dump: _Dump, peers: Sequence[_Dump]) -> int:

@@ -147,7 +147,7 @@ UnplacedFiles = NewType("UnplacedFiles", int)
 
 _UNPLACED = """
 SELECT count(*) FROM sources
-WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status IN ('ok', 'partial') AND rows > 0
+WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status <> 'ignored' AND rows > 0
 """
 
 _UNRECORDED = "FROM operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)"

@@ -86,6 +86,21 @@ def test_of_two_processes_with_one_rank_the_one_among_its_peers_stays(tmp_path: 
     assert named(verdict) == {2}
 
 
+def test_a_dump_of_the_same_time_under_the_number_of_another_rank_may_be_of_a_missing_one(tmp_path: Path) -> None:
+    """Ranks 2 and 3 left dumps, under names that say 0 and 1: neither is called silent for that."""
+    job = Job(4, "gloo")
+    job.call(job.everyone, "all_gather", shapes=((1,),))
+    job.steps(20)
+    job.hang({2, 3})
+    dumps = {rank: job.dump(rank) for rank in range(4)}
+    for dump in dumps.values():
+        dump["entries"][0]["output_sizes"] = [[4, 1]]
+    files = {f"{rank}_{sample}.json": as_json(dumps[rank]) for rank in dumps for sample in range(2)}
+    verdict = verdict_of(write(tmp_path, files))
+    assert set(warned(verdict)) & {"2_0.json", "3_1.json"}
+    assert named(verdict) == set()
+
+
 def test_two_dumps_of_one_process_are_two_looks(tmp_path: Path) -> None:
     job = hung()
     files = {f"rank{rank}.fr.0.json": as_json(job.dump(rank)) for rank in range(4)}
