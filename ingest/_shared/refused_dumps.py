@@ -17,6 +17,7 @@ from forensics.ingest._shared.stack_text import PROCESS
 from forensics.ingest.interface import Batch
 
 MAX_REFUSED = 100_000
+NOT_FOUND = "process_not_found"
 _STOPPED = re.compile(
     r"\s*(?:\d{1,3}: )?unexpected waitpid result (?:PtraceEvent|Stopped)\(Pid\((\d{1,9})\), SIG(?:STOP|TSTP|TTIN|TTOU)\b.{0,80}"
 )
@@ -36,14 +37,16 @@ class RefusedDumps:
 
     def __init__(self) -> None:
         self._stopped: dict[str, list[Any]] = defaultdict(list)
+        self._placed: dict[str, list[Any]] = defaultdict(list)
         self._gone: dict[tuple[int | None, int | None], None] = {}
         self._pid: int | None = None
 
-    def feed(self, line: str, rank: int | None) -> None:
-        """Take a line of the text, below a heading of this rank."""
+    def feed(self, number: int, line: str, rank: int | None, host: str | None) -> None:
+        """Take a line of the text, below a heading of this rank or this place."""
         if stopped := _STOPPED.fullmatch(line) if "waitpid" in line else None:
             self._add_stopped(int(stopped[1]), rank)
         elif _GONE.fullmatch(line):
+            self._add_placed(number, line, host if rank is None else None)
             self._add_gone(rank)
         elif PROCESS.match(line):
             self._pid = None  # it was found, and is not the one that is missed next
@@ -60,8 +63,16 @@ class RefusedDumps:
             self._gone[rank, self._pid] = None
         self._pid = None
 
+    def _add_placed(self, number: int, line: str, host: str | None) -> None:
+        if host is not None and self._pid is not None and len(self._placed["host"]) < MAX_REFUSED:
+            event = {"locator": number, "host": host, "kind": NOT_FOUND, "subject": f"pid={self._pid}", "text": line}
+            for name, value in event.items():
+                self._placed[name].append(value)
+
     def batches(self, artefact: Artefact) -> Iterator[Batch]:
-        """Rows of `processes` and `ranks`; a rank of the text goes before that of the file."""
+        """Rows of `processes` and `ranks`, else of `log_events`; a rank of the text goes before that of the file."""
+        if self._placed and artefact.rank is None:
+            yield Batch("log_events", self._placed)
         if count := len(self._stopped["pid"]):
             ranks = [artefact.rank if rank is None else rank for rank in self._stopped["rank"]]
             fixed = {"state": "T", "is_child": False, "sample": artefact.sample or 0, "time_ns": artefact.captured_ns}

@@ -135,6 +135,11 @@ class Reading:
         """The rank that the last heading names."""
         return self._owner.rank
 
+    @property
+    def host(self) -> str | None:
+        """The place that the last heading names."""
+        return self._owner.host
+
     def feed(self, number: int, line: str) -> Thread | None:
         """Take a line; the thread that ends where it begins another one."""
         if match := PROCESS.match(line):

@@ -143,7 +143,7 @@ def _threads(lines: Iterable[tuple[int, str]], kernels: DeviceKernels, refused: 
         reading = readings[writer]
         if ended := reading.feed(number, text):
             yield ended
-        refused.feed(text, reading.rank)
+        refused.feed(number, text, reading.rank, reading.host)
     for reading in readings.values():
         if last := reading.end():
             yield last

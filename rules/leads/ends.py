@@ -77,7 +77,12 @@ _CORES = r"""
 SELECT regexp_extract(subject, '^pid=(\d+)', 1), regexp_extract(subject, ' local_rank=(\d+)', 1), host, min(source)
 FROM logged_event WHERE kind = 'core_dumped' GROUP BY ALL ORDER BY ALL
 """
-_FEW = 3
+# Processes that py-spy was asked for in vain on hosts or in pods of unknown ranks, and how many others it found.
+_NOT_FOUND = r"""
+SELECT regexp_extract(subject, '^pid=(\d+)', 1), host, min(source), (SELECT count(DISTINCT (host, pid)) FROM stacks)
+FROM logged_event WHERE kind = 'process_not_found' GROUP BY ALL ORDER BY ALL
+"""
+_FEW, _LEAST_FOUND = 3, 3
 _SHARED = {
     -signal.SIGBUS: "shared memory of their host (`df -h /dev/shm`, the limit of the container) and files that they map",
     -signal.SIGKILL: "memory and kernel log of their host (OOM kills), and whoever may have killed them",
@@ -100,6 +105,7 @@ def end_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _one_of_node(connection)
     yield from _by_shell(connection)
     yield from _left_a_core(connection)
+    yield from _not_found(connection)
 
 
 def _suspected(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -203,3 +209,12 @@ def _left_a_core(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _CORES, kinds=("core_dumped",)):
         pid, number, host, source = row
         yield f"log and core of process {pid}, local rank {number} on {host}: a fault of its own ended it ({source})"
+
+
+def _not_found(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one process of several that was not there; whoever asked may have had its number wrong."""
+    found = rows_of(connection, "log_events", _NOT_FOUND, kinds=("process_not_found",))
+    if len(found) == 1 and found[0][3] >= _LEAST_FOUND:
+        ((pid, host, source, others),) = found
+        how = f"py-spy did not find it, but {others} others ({source})"
+        yield f"exit code, log and kernel log of process {pid} of {host}: {how}"

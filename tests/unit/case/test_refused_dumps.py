@@ -97,3 +97,24 @@ def test_a_process_that_was_read_is_not_the_one_that_is_gone(tmp_path: Path) -> 
     assert found == [(1, 77)]
     path.write_text(f"=== Rank 0 ===\n{WAITS.format(71)}\n--- pod/llm-worker-3 ---\n{GONE}")
     assert open_case([path]).execute("SELECT count(*) FROM ranks WHERE state IS NOT NULL").fetchall() == [(0,)]
+
+
+ASKED = "$ kubectl exec -n fit {0} -- py-spy dump --pid 1\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "gone", "expected"),
+    [((0, 1, 3), (2,), "gpt-2"), ((0, 3), (2,), None), ((0, 1, 3), (2, 4), None), ((0, 1, 2, 3), (), None)],
+    ids=["one of four", "too few others", "two", "none"],
+)
+def test_a_pod_of_unknown_rank_in_which_there_is_no_such_process(
+    tmp_path: Path, found: tuple[int, ...], gone: tuple[int, ...], expected: str | None
+) -> None:
+    parts = [ASKED.format(f"gpt-{number}") + WAITS.format(1) for number in found]
+    parts += [ASKED.format(f"gpt-{number}") + GONE for number in gone]
+    path = tmp_path / "stacks.txt"
+    path.write_text("\n".join(parts))
+    verdict = diagnose(open_case([path]))
+    leads = [lead for lead in verdict.leads if "py-spy did not find it" in lead]
+    assert not verdict.suspects
+    assert [f"process 1 of {expected}:" in lead for lead in leads] == ([True] if expected else [])
