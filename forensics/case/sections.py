@@ -34,6 +34,7 @@ from forensics.case.saved_documents import MOST_BYTES as MOST_SAVED_BYTES
 from forensics.case.saved_documents import document_text, may_be_saved, without_settled
 from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import is_command
+from forensics.ingest.interface import LAST_RESORT
 
 MOST_BYTES = 1 << 20
 """What people paste is short."""
@@ -49,7 +50,7 @@ _PARTS = frozenset(
 )
 _FENCE = b"```"
 _LONGEST_FRONT = 128
-_LOG, _KERNEL, _STACKS = "training_log", "kernel_log", "python_stacks_text"
+_LOG, _KERNEL, _STACKS, _SCHEDULER = "training_log", "kernel_log", "python_stacks_text", "scheduler_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
@@ -148,6 +149,8 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         return
     lines = content.splitlines(keepends=True)
     wanted = _PARTS if own in (None, _LOG) else {_LOG, *_PARTS}
+    if whole is None or whole.sniff(content[:SNIFF_BYTES], artefact.path) == LAST_RESORT:
+        wanted |= {_SCHEDULER}  # in a log its reader knows tables of pods by itself
     if own == _BOXED:
         # What stands around a table need not have a prompt above it.
         around = b"".join(b"\n" if _IN_A_BOX.match(line) else line for line in lines)

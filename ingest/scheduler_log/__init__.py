@@ -162,7 +162,9 @@ def sniff(head: bytes, path: str) -> int:
     is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
     named = any(_DESCRIBED.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or (named and any(kube_nodes.DESCRIBED.match(line) for line in lines))
-    return 50 if described or is_of_nodes or (lines and (_EVENTS.match(lines[0]) or pod_table.HEADER.match(lines[0]))) else 0
+    # Below the command that printed it.
+    is_of_pods = any(_EVENTS.match(line) or pod_table.HEADER.match(line) for line in lines[:2])
+    return 50 if described or is_of_nodes or is_of_pods else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
