@@ -19,6 +19,7 @@ from forensics.case.repeated_dumps import number_dumps
 from forensics.case.repeated_reports import number_reports
 from forensics.case.repeated_stacks import Artefacts, number_stacks
 from forensics.case.start_order import number_by_start
+from forensics.case.tracked_runs import leave_out_former_tracked_runs
 from forensics.ingest._shared.content import last_lines
 
 # A process that is a child by the look of its stack only is one when the rank is known to be another process.
@@ -245,6 +246,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
         connection.execute(f"{_UNUSED}; {_UNREAD}")
     forget_numbers_of_looks(connection)
     leave_out_other_runs(connection)
+    leave_out_former_tracked_runs(connection, artefacts)
     leave_out_former_logs(connection)
     set_old_events_aside(connection)
     number_dumps(connection, artefacts)
