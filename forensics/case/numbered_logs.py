@@ -14,7 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from forensics.case.database import Connection, has_rows
 from forensics.case.owners import LINES_OF_A_LOG, give_log
 
-_LOGS = "SELECT source_id, path, rank FROM sources WHERE kind = 'training_log' AND status IN ('ok', 'partial') ORDER BY path"
+_LOGS = """
+SELECT source_id, path, rank, rank IS NULL OR rank_method = 'guessed' FROM sources
+WHERE kind = 'training_log' AND status IN ('ok', 'partial') ORDER BY path
+"""
 _STATED = """
 SELECT source_id, list(DISTINCT rank) FROM (
     SELECT source_id, rank FROM log_events WHERE kind NOT IN ('process_exit', 'several_nodes', 'node_failed')
@@ -48,17 +51,17 @@ _LEAST, _LEAST_STATED = 3, 2
 
 
 def name_numbered_logs(connection: Connection) -> None:
-    """Give the logs of such a family that state no rank the number in their names."""
+    """Give the logs of such a family that state no rank the number in their names, and prove where that was a guess."""
     logs = connection.execute(_LOGS).fetchall()
-    unnamed = {source_id for source_id, _, rank in logs if rank is None}
+    unnamed = {source_id: rank for source_id, _, rank, is_open in logs if is_open}
     if len(logs) < _LEAST or not unnamed:
         return
     stated = dict(connection.execute(_STATED).fetchall())
-    for family in _families([(source_id, path) for source_id, path, _ in logs]):
+    for family in _families([(source_id, path) for source_id, path, *_ in logs]):
         known = {number: stated.get(source_id, []) for number, source_id in family.items()}
         if _are_ranks(known):
             for number, source_id in family.items():
-                if source_id in unnamed:
+                if unnamed.get(source_id, -1) in (None, number):
                     give_log(connection, source_id, number)
 
 

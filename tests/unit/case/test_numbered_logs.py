@@ -51,6 +51,18 @@ def test_a_log_that_states_another_rank_than_its_number_shows_that_the_numbers_a
     assert named(verdict_of(logs(tmp_path / "sound", name, [0, 1, 2, 3], failed=1))) == {1}
 
 
+@pytest.mark.parametrize("name", ["worker-{}.log", "trainer-{}.log"])
+@pytest.mark.parametrize(("ranks", "expected"), [([0, 1, 2, 3], {3}), ([0, 8, 16, 24], set())], ids=["ranks", "nodes"])
+def test_the_last_rank_that_did_not_give_up_whatever_its_log_is_called(
+    tmp_path: Path, name: str, ranks: list[int], expected: set[int]
+) -> None:
+    for number, rank in enumerate(ranks):
+        steps = "".join(f"2026-08-11 16:{step // 6:02d}:{step % 6}0 it {step} loss 2.{step}\n" for step in range(20, 60))
+        text = steps + (TIMED_OUT.format(rank) if number < 3 else "")
+        (tmp_path / name.format(number)).write_text(text)
+    assert named(verdict_of(tmp_path)) == expected
+
+
 def test_a_log_keeps_the_rank_that_it_states_where_another_one_shows_that_the_numbers_are_none(tmp_path: Path) -> None:
     case = logs(tmp_path / "case", "log-{}.txt", [0, 1, 4, 3], failed=3)
     with open_case([case]) as connection:
