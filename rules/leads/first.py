@@ -23,6 +23,7 @@ from forensics.rules.leads.devices import device_leads, norm_differs
 from forensics.rules.leads.ends import end_leads
 from forensics.rules.leads.links import link_leads, place
 from forensics.rules.leads.logs import LEAST_ALIKE, ended_leads, time_limit, waiting_leads
+from forensics.rules.leads.steps import step_leads
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
@@ -91,6 +92,7 @@ def first_leads(
         *_result_differs(connection),
         *waiting_leads(connection),
         *awaited_leads(connection),
+        *step_leads(connection),
         *differing_calls(mismatches),
         *refused_message(connection),
         *mismatch_near(connection),
