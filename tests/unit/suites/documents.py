@@ -6,7 +6,8 @@ from typing import Any
 
 
 def suspect(*ranks: int, stage: str = "forward", cause: str = "host_stall", **more: Any) -> dict[str, Any]:
-    given = {"microbatch": more.pop("microbatch", None), "name": stage, "component": "host", "operation": None}
+    component = more.pop("component", "host")
+    given = {"microbatch": more.pop("microbatch", None), "name": stage, "component": component, "operation": None}
     return {
         "fault": 1, "ranks": list(ranks), "members": "each", "granularity": "rank", "cause": cause, "confidence": "likely",
         "rules": ["FX1"], "mechanism": None, "stage": given, **more,

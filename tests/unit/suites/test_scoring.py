@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from forensics.fixtures.suites.figures import figures
@@ -66,6 +68,28 @@ def test_two_faults_are_found_by_two_suspects() -> None:
     both = truth("hang", fault(1), fault(7, group=(6, 7)))
     assert mark(verdict("hang", suspect(1), suspect(6, 7)), both).location is Score.EXACT
     assert mark(verdict("hang", suspect(1)), both).location is Score.PARTIAL
+
+
+JOINT = {"name": "backward", "component": "communication", "microbatch": None}
+WHOLE = {"granularity": "job", "cause": "network_slow"}
+
+
+@pytest.mark.parametrize(
+    ("said", "world", "score"),
+    [
+        (suspect(**WHOLE, stage="backward", component="communication"), 4, Score.EXACT),
+        (suspect(**WHOLE, stage="backward", component="communication"), 8, Score.PARTIAL),
+        (suspect(**WHOLE, stage="forward", component="communication"), 4, Score.WRONG),
+        (suspect(**WHOLE, stage="backward", component="unknown"), 4, Score.PARTIAL),
+        (suspect(granularity="job", cause="unknown", stage="backward", component="communication"), 4, Score.PARTIAL),
+        (suspect(2, stage="backward", component="communication", cause="network_slow"), 4, Score.WRONG),
+    ],
+    ids=["a collective of all", "of some", "of another stage", "of no component", "of no cause", "one other rank"],
+)
+def test_a_slow_collective_of_all_ranks_may_be_called_the_whole_job(said: dict[str, Any], world: int, score: Score) -> None:
+    slow = fault(1, group=(0, 1, 2, 3), stage=None, accepted_causes=["network_slow"])
+    found = mark(verdict("slowdown", said), {**truth("slowdown", {**slow, "stage": JOINT}), "world_size": world})
+    assert found.score is score
 
 
 def test_a_sound_job_is_exact_when_it_is_called_healthy() -> None:
