@@ -33,7 +33,7 @@ from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlace
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
-from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, nearly_as_long, stands_out
+from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, is_brief, nearly_as_long, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
 from forensics.rules.reductions.pipeline.slow_hosts import HostsByPasses, findings_of_hosts
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
@@ -215,7 +215,8 @@ def _by_design(
     # A host that allocates stands still, and makes its next calls late: a device behind calls in time does not allocate.
     if is_small and worst.on_host is not False:
         return _HICCUP
-    return _PAUSE if pauses and seldom and worst.excess_ns < thresholds["least_pause_ms"] * _MS else None
+    least, most = (thresholds[name] * _MS for name in ("least_pause_ms", "most_pause_ms"))
+    return _PAUSE if pauses and seldom and is_brief(delays, found, least, most) else None
 
 
 def _cause(delay: Delay) -> Cause:
@@ -282,13 +283,14 @@ RULE = Rule(
         Threshold("most_members", 64, "naming a larger group would say nothing: then the job is said to be slow by it"),
         Threshold("least_again", 3, "steps that a host holds up: fewer are those of a host that is busy or collects garbage"),
         Threshold("least_pause_ms", 1000, "that a host is late by once: garbage collection takes as long in sound jobs"),
+        Threshold(
+            "most_pause_ms", 3000, "the same where it costs less than a tenth of the recorded time: files wait for storage"
+        ),
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
         Threshold("least_transfer_ms", 100, "that one transfer between devices takes longer once: resent packets cost less"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
-        Threshold(
-            "least_own", 0.5, "of what the step was longer: its tensor-parallel equals wait for that, whatever it waited"
-        ),
+        Threshold("least_own", 0.5, "of what the step was longer: its equals in step wait for that, whatever it waited"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import fsum
 from statistics import median
 
 import numpy as np
@@ -11,6 +12,7 @@ from forensics.rules.reductions.arrivals.lateness import chance_of_last
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from forensics.rules.reductions.steps.times import GATE
 
 # Of what it is late by: steps that are longer by less are those of a busy host.
 _NEARLY = 0.5
@@ -70,6 +72,13 @@ def _is_inside(delays: Delays, delay: Delay, places: CallPlaces, ranks: Collecti
 def is_amid(delay: Delay, places: CallPlaces) -> bool:
     """Whether calls of its kind precede and follow it in the step."""
     return places.is_amid(delay.witness, delay.communicator, delay.sequence)
+
+
+def is_brief(delays: Delays, found: Sequence[Delay], least_ns: float, most_ns: float) -> bool:
+    """Whether steps were longer by less than `least_ns`, or by less than `most_ns` that cost little of all that is recorded."""
+    lost = fsum(delay.excess_ns for delay in found)
+    is_little = lost < (1 - GATE) * (lost + delays.steps * delays.typical_ns)
+    return max(delay.excess_ns for delay in found) < (most_ns if is_little else least_ns)
 
 
 def has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from forensics.case.database import new_case
 from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
-from forensics.rules.reductions.pipeline.late_hosts import stands_out
+from forensics.rules.reductions.pipeline.late_hosts import is_brief, stands_out
 from forensics.rules.reductions.steps.records import Recorded
 
 MS = 1_000_000
@@ -76,3 +76,15 @@ def test_steps_in_which_another_rank_is_late_too_count_against_many_others(besid
     delays = Delays((*found, *also), 40, 20, 500 * MS, 0, everybody, everybody, may_have_messages=True)
     places = Amid(new_case(), Recorded(new_case(), {}))
     assert stands_out(delays, found, places, HOSTS, AGAIN, STEPS_LOST) is is_named
+
+
+@pytest.mark.parametrize(
+    ("ms", "steps", "brief"),
+    [((900,), 20, True), ((1400,), 20, False), ((1400,), 50, True), ((1400, 1400), 50, False), ((3100,), 500, False)],
+    ids=["short", "a long one", "in a long record", "twice", "too long for any"],
+)
+def test_a_pause_is_brief_by_itself_or_for_the_record(ms: tuple[int, ...], steps: int, brief: bool) -> None:
+    found = [delay(2, 7 + number, each) for number, each in enumerate(ms)]
+    ranks = frozenset(range(4))
+    delays = Delays(tuple(found), steps, steps - len(found), 400 * MS, 0, ranks, ranks)
+    assert is_brief(delays, found, 1000 * MS, 3000 * MS) is brief
