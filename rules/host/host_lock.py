@@ -13,8 +13,8 @@ from forensics.rules.reductions.host.work import LOCKS, HostSigns, HostWork
 from forensics.rules.reductions.ranks.file_locks import FileLocks
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.other_threads import may_hold
-from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, activity_of
-from forensics.rules.reductions.text.evidence_text import EvidenceText, ranks_text
+from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, activity_of, same_place
+from forensics.rules.reductions.text.evidence_text import EvidenceText, child, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _MOST_THREADS = 3
@@ -57,8 +57,10 @@ def _held(owner: int, waiting: Mapping[int, str], stacks: StacksByRank, text: Ev
 
 def _finding(roster: Roster, stacks: StacksByRank, stalled: StallFindings, stall: Stall) -> Finding:
     holders = _others(stacks, stall)
-    found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall, holders))
-    evidence = (_waits(roster, stacks, stall), *_holders(holders, stall), *found.evidence)
+    children = () if holders or _of_a_file(stall) else _busy_children(stacks[stall.rank])
+    found = stalled.finding(stall, Cause.HOST_STALL, _next_steps(roster, stall, holders, children))
+    shown = (*_holders(holders, stall), *(child(each, stall.rank) for each in children))
+    evidence = (_waits(roster, stacks, stall), *shown, *found.evidence)
     return replace(found, evidence=evidence)
 
 
@@ -99,6 +101,13 @@ def _others(stacks: StacksByRank, stall: Stall) -> tuple[Sample, ...]:
     return tuple(sorted(own, key=lambda thread: thread.activity.wait is not WaitKind.LOCK))[:_MOST_THREADS]
 
 
+def _busy_children(found: Stacks) -> tuple[Sample, ...]:
+    """Child processes that stay in the job's own code: a pool has no result to hand out before they have."""
+    own = [each for each in found.latest_children() if may_hold(each)]
+    stays = (each for each in own if same_place([sample for sample in found.children if sample.pid == each.pid]))
+    return tuple(stays)[:_MOST_THREADS]
+
+
 def _holders(holders: tuple[Sample, ...], stall: Stall) -> Iterator[Evidence]:
     for thread in holders:
         seen = thread_statement(thread, stall.rank)
@@ -106,7 +115,7 @@ def _holders(holders: tuple[Sample, ...], stall: Stall) -> Iterator[Evidence]:
         yield replace(seen, statement=f"{seen.statement}{also}")
 
 
-def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tuple[str, ...]:
+def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...], children: tuple[Sample, ...]) -> tuple[str, ...]:
     where = stall.activity.application if stall.activity else None
     place = f" taken at {where}" if where else ""
     if _of_a_file(stall):
@@ -115,6 +124,9 @@ def _next_steps(roster: Roster, stall: Stall, holders: tuple[Sample, ...]) -> tu
             f"find who holds the file lock{place}: lslocks on {host}, or the clients of the file server",
             "a process that died on another host may have left a lock on NFS or Lustre",
         )
+    if children:
+        pids, at = ", ".join(str(each.pid) for each in children), f" at {where}" if where else ""
+        return (f"see what child process {pids} does: rank {stall.rank} may wait for its result{at}",)
     if not holders:
         return (f"find who should release what rank {stall.rank} waits for{place}; no other thread of the process is at work",)
     names = ", ".join(thread.name or str(thread.thread) for thread in holders)

@@ -1,4 +1,4 @@
-"""Collectives that run in an executor while the main thread waits for the future: an asynchronous checkpoint."""
+"""Work in an executor or a pool for whose result the main thread waits: an asynchronous checkpoint, a tokenizer."""
 
 from __future__ import annotations
 
@@ -48,6 +48,40 @@ def test_the_rank_whose_item_writes_holds_up_those_whose_items_gather(tmp_path: 
 
 def test_all_that_gather_name_nobody(tmp_path: Path) -> None:
     assert not blamed(verdict_of(collected(tmp_path, FUTURE, GATHERS)))
+
+
+MAPS: Place = (
+    ("Condition.wait", f"{LIB}threading.py", 320),
+    ("ApplyResult.get", f"{LIB}multiprocessing/pool.py", 768),
+    ("Pool.map", f"{LIB}multiprocessing/pool.py", 367),
+    ("main", JOB, 80),
+    ("<module>", JOB, 97),
+)
+
+
+def tokenizes(line: int) -> Place:
+    """A worker of the pool, forked from the rank."""
+    return (
+        ("tokenize", "/srv/job/tokens.py", line),
+        ("worker", f"{LIB}multiprocessing/pool.py", 125),
+        ("BaseProcess._bootstrap", f"{LIB}multiprocessing/process.py", 314),
+        *MAPS[-2:],
+    )
+
+
+@pytest.mark.parametrize(("lines", "is_shown"), [((9, 9, 9), True), ((9, 11, 9), False)], ids=["stays", "goes on"])
+def test_the_worker_that_stays_in_code_of_the_job_is_shown(tmp_path: Path, lines: tuple[int, ...], is_shown: bool) -> None:
+    found = Collection(4, 60 * SECOND)
+    for rank in range(4):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[MAPS if rank == 2 else ALL_REDUCE] * 3)
+    for sample, line in enumerate(lines):
+        found.child(2, tokenizes(line), 9001, sample)
+    (first,) = leaders(verdict_of(found.write(tmp_path)))
+    assert (first.ranks, first.rules) == ((2,), ("FX117",))
+    shown = [each.statement for each in first.evidence if each.statement.startswith("child process 9001 of rank 2 at tokenize")]
+    assert (len(shown), "child process 9001" in first.next_steps[0]) == (is_shown, is_shown)
 
 
 def number(main: Place, *threads: Place) -> int | None:
