@@ -21,6 +21,7 @@ from forensics.rules.reductions.progress.at_work import (
     writes,
 )
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.progress.stack_times import StackSpans
 from forensics.rules.reductions.progress.standstill import Standing, WaitState, WaitStates
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.ranks.children import ChildProcesses
@@ -52,6 +53,7 @@ class Progress:
     outside: OutsideInputs
     amid_pass: AmidPass
     silence: UnusualSilence
+    spans: StackSpans
 
 
 def withheld(progress: Progress, finding: Finding, observed: Observed, late: Collection[int] = ()) -> str | None:
@@ -210,11 +212,16 @@ def _work(progress: Progress, finding: Finding, rank: int) -> str | None:
 
 
 def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
-    """Say that a first rank, which evaluates for all, sleeps for a time there, as one does that waits for a result."""
+    """Say that a first rank, which evaluates and saves for all, sleeps there, or may: a stack alone does not show a sleep."""
     found = activity_of(progress.stacks, rank)
-    sleeps = found is not None and found.stage is StageName.EVAL and found.wait is WaitKind.SLEEP
-    alone = sleeps and _is_first(progress, finding)
-    return "it sleeps for a time in an evaluation, which a first rank does for all" if alone else None
+    if found is None or not _is_first(progress, finding):
+        return None
+    if found.stage is StageName.EVAL and found.wait is WaitKind.SLEEP:
+        return "it sleeps for a time in an evaluation, which a first rank does for all"
+    by_stacks = _by_stacks_alone(progress, finding) and not progress.roster.rank(rank).thread_states
+    if not (by_stacks and found.unframed) or _is_amid_pass(progress, finding) or progress.spans.get(rank, 0) >= LEAST_SAVE_NS:
+        return None
+    return "it may be: stacks alone tell of it, and a first rank evaluates and saves for all"
 
 
 def _is_first(progress: Progress, finding: Finding) -> bool:

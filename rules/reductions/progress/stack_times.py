@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import has_rows, rows_of
+from forensics.rules.reductions.interface import reduction
 
 # Watchdogs, schedulers and people end a hang within hours; who collects by hand goes through all hosts within one.
 _APART_S = 3600
 # A line that a buffer held back may come late; several at the pace of before are steps.
 _LEAST_LINES = 3
+
+StackSpans = NewType("StackSpans", Mapping[int, int])
+"""Time between the first and the last stack of each rank whose stacks are dated, in ns."""
+
+# Times of day may lie on both sides of midnight.
+_SPANS = """
+WITH looks AS (
+    SELECT rank, max(time_ns) - min(time_ns) AS dated_ns, (max(clock_s) - min(clock_s)) * 1000000000::BIGINT AS of_day_ns,
+        count(time_ns) = count(*) AS are_dated, count(clock_s) = count(*) AS have_times
+    FROM stacks WHERE rank IS NOT NULL AND NOT coalesce(is_child, false) GROUP BY rank
+)
+SELECT rank, CASE WHEN are_dated THEN dated_ns ELSE least(of_day_ns, 86400 * 1000000000::BIGINT - of_day_ns) END
+FROM looks WHERE are_dated OR have_times
+"""
 
 _SPREAD = """
 WITH newest AS (
@@ -70,6 +87,12 @@ SELECT path, later, last_step FROM series
 WHERE before >= {_LEAST_LINES} AND later >= {_LEAST_LINES} AND pause_s <= {_USUAL_PAUSES} * usual_s + 1
 ORDER BY later DESC, path LIMIT 1
 """
+
+
+@reduction
+def stack_spans(connection: DuckDBPyConnection) -> StackSpans:
+    """For how long each rank was looked at, by dates or times of day above its stacks."""
+    return StackSpans(dict(rows_of(connection, "stacks", _SPANS)))
 
 
 def not_of_one_hang(connection: DuckDBPyConnection) -> str | None:
