@@ -35,6 +35,7 @@ from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, is_brief, nearly_as_long, stands_out
 from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
+from forensics.rules.reductions.pipeline.slow_callers import SlowCallers, findings_of_callers
 from forensics.rules.reductions.pipeline.slow_hosts import HostsByPasses, findings_of_hosts
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
 from forensics.rules.reductions.pipeline.traced_places import TracedPlaces
@@ -63,9 +64,10 @@ _Blame = tuple[tuple[int, ...], bool, bool]
 
 def _evaluate(
     connection: DuckDBPyConnection, delays: Delays, recorded: CallPlaces, traced: TracedPlaces, slow: SlowSteps, roster: Roster,
-    hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, hosts: HostsByPasses, thresholds: Thresholds,
+    hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, hosts: HostsByPasses, callers: SlowCallers,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
-    yield from findings_of_hosts(hosts, hardware)
+    yield from (*findings_of_hosts(hosts, hardware), *findings_of_callers(callers, busy))
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
     blamed: dict[_Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
