@@ -16,6 +16,7 @@ from forensics.rules.reductions.network.held_devices import HeldByEnded
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text, wait_text
 from forensics.rules.reductions.text.seen import Seen
+from forensics.rules.reductions.waits.completions import ComputingDevices
 from forensics.rules.reductions.waits.graph import RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
 from forensics.rules.reductions.waits.order_history import CallOrder
@@ -36,10 +37,12 @@ def _evaluate(
     roots: RootFlows,
     held: HeldByEnded,
     miscounts: Miscounts,
+    computing: ComputingDevices,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Who made another number of calls than its peers did not launch them in another order (FX120).
-    broken = _at_broken_links(roots) | held | {rank for found in miscounts for rank in found.odd}
+    # A device that has begun none of its calls is held up before all of them, and those behind it with it.
+    broken = _at_broken_links(roots) | held | computing | {rank for found in miscounts for rank in found.odd}
     for found in inversions:
         if broken.isdisjoint(found.ranks) and mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)

@@ -27,6 +27,8 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 4
+# Behind all calls whose order is known.
+_LAST = (1 << 63) - 1
 
 
 def _evaluate(
@@ -84,8 +86,9 @@ def _left_out(rank: int, roster: Roster, graph: WaitGraph) -> bool:
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:
-    """That of the operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU."""
-    inside = next((root.waits[0] for root in graph.roots if rank in root.waits[0].waiting), None)
+    """That of the first operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU."""
+    entered = [(wait, wait.waiting[rank]) for root in graph.roots for wait in root.waits if rank in wait.waiting]
+    inside = min(entered, key=lambda each: each[1].order if each[1] else _LAST, default=(None, None))[0]
     if inside is not None:
         return text.joined_stage(inside, (rank,), Component.COMPUTE)
     activity = activity_of(stacks, rank)

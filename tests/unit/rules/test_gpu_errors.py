@@ -53,6 +53,23 @@ def test_the_failed_gpu_is_named_where_the_calls_cannot_tell_its_group_apart(tmp
     assert first.resource.gpu == "0000:3b:00"
 
 
+def test_the_stage_is_that_of_the_first_call_which_its_device_is_to_come_to(tmp_path: Path) -> None:
+    """Who else is behind it may have made its calls in another order; nobody is said to have launched them wrongly."""
+    found, line = Job(4, "nccl"), xid(LOST)
+    first, second = found.group(range(4), "EXPERT"), found.group(range(4), "DATA")
+    for _ in range(8):
+        found.call(first, "all_to_all", started=True)
+        found.call(second, "all_reduce", started=True)
+    for rank in range(4):
+        calls = [(first, "all_to_all"), (second, "all_reduce")]
+        for number, (group, kind) in enumerate(reversed(calls) if rank == 2 else calls):
+            found.call(group, kind, [rank], done=False, started=rank != 2 and number == 0)
+    whole_of = whole(found, {})
+    whole_of.kernel_log("[    9.000001] Linux version 6.8.0", line)
+    (only,) = verdict_of(whole_of.write(tmp_path)).suspects
+    assert (only.ranks, only.cause, only.stage.operation) == ((2,), Cause.GPU_FAULT, "all_reduce")
+
+
 INIT = (
     "n1:37{0}:48{0} [{0}] NCCL INFO ncclCommInitRank comm 0x5{0} rank {0} nranks {1} cudaDev {0} nvmlDev {0} busId {0}d000 "
     "commId 0x9f - Init COMPLETE\n"

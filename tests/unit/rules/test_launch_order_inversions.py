@@ -182,6 +182,19 @@ def test_devices_that_began_them_in_opposite_orders(tmp_path: Path) -> None:
     assert verdict.suspects[0].confidence is Confidence.LIKELY
 
 
+@pytest.mark.parametrize("third", ["", "a"], ids=["has begun neither", "has begun the first"])
+def test_contradicting_orders_behind_a_device_that_has_begun_neither(third: str, tmp_path: Path) -> None:
+    """What holds that device up came before both, and whoever is behind it may be in any order."""
+    job, first, second = two_groups()
+    job.call(first, "all_to_all", started=True)
+    for rank in range(4):
+        begun = "b" if rank == 3 else third if rank == 2 else "a"
+        calls = [(first, "all_to_all", "a"), (second, "all_reduce", "b")]
+        for group, kind, which in reversed(calls) if rank == 3 else calls:
+            job.call(group, kind, [rank], done=False, started=which == begun)
+    assert ("FX132" in rules(verdict_of(whole(job, {}).write(tmp_path)))) == bool(third)
+
+
 def test_two_that_run_at_the_same_time_are_a_suspicion_behind_the_group(tmp_path: Path) -> None:
     verdict = device_order(dict.fromkeys(range(4), "ab"), tmp_path)
     assert [suspect.rules for suspect in verdict.suspects] == [("FX140",), ("FX132",)]
