@@ -26,6 +26,10 @@ _PAST = re.compile(
     r"(?i:(?:^|[/_. -])(?:old|former|previous|past|archived?|post-?mortems?|retrospectives?)(?=[/_. -])"
     r".{0,255}\.(?:md|markdown)$)"
 )
+# The text of a document of Word, which is called as its file is, and shows by no mark what it quotes: lines that begin as those
+# of logs do.
+_OF_WORD = re.compile(r"(?P<name>[^/]{1,255}\.docx)/word/document\.xml/[^/]{1,64}")
+_PRINTED = re.compile(r"\s*(?:\[|<\d|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d{1,2} \d\d:)")
 _COMMAND = re.compile(
     r"\s*(?:[$#>] |(?:sudo |kubectl |nvidia-smi|dmesg|ps |py-spy |ssh |export |scontrol |sinfo |ib\w+ |grep |cat ))"
 )
@@ -59,8 +63,9 @@ _LEAST_HEADINGS, _LEAST_BLOCKS, _LEAST_SENTENCES, _MOST_PER_BLOCK = 8, 8, 80, 10
 
 
 def may_be_manual(head: bytes, path: str) -> bool:
-    """Whether a text begins with a title in Markdown or as a page in HTML, or is called notes on the past."""
-    return _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None or _PAST.search(path) is not None
+    """Whether a text begins with a title in Markdown or as a page in HTML, is called notes on the past or a runbook of Word."""
+    is_titled = _ANY_TITLE.match(head) is not None or _PAGE.match(head) is not None
+    return is_titled or _PAST.search(path) is not None or _is_runbook_of_word(path)
 
 
 def is_manual(content: bytes, path: str) -> bool:
@@ -76,12 +81,19 @@ def is_manual(content: bytes, path: str) -> bool:
         quoted = (block[1].strip().count(b"\n") + 1 for block in _BLOCK.finditer(content))
         return _PROSE.search(content) is not None and max(quoted, default=0) <= _MOST_PER_BLOCK
     lines = content.decode("utf-8", "replace").splitlines()
+    if _is_runbook_of_word(path):
+        return sum(_PRINTED.match(line) is not None for line in lines) <= _MOST_PER_BLOCK
     is_named_so = _NAME.search(path.rpartition("/")[2]) is not None or _FOLDER.search(path) is not None
     is_called_so = _TITLE.match(content) is not None or is_named_so
     is_past = _PAST.search(path) is not None
     is_surely = is_past or _SURELY.search(path.rpartition("/")[2]) is not None
     most = _MOST_PER_BLOCK if is_surely else _LONGEST_QUOTE
     return ((is_called_so or is_past) and _quotes_little(lines, most)) or _is_chapter(lines)
+
+
+def _is_runbook_of_word(path: str) -> bool:
+    found = _OF_WORD.search(path)
+    return found is not None and _SURELY.search(found["name"]) is not None
 
 
 def is_page(content: bytes) -> bool:
