@@ -60,9 +60,11 @@ _SIGNALS = r"""
 SELECT rank, arg_min(try_cast(regexp_extract(subject, '^exitcode=(-?\d{1,3})\b', 1) AS INTEGER), (path, locator)), min(source)
 FROM logged_event WHERE kind = 'process_exit' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 """
-# Ends by a signal of a process of a node whose launcher prints the command of its last one, whichever ended.
+# Ends by a signal of a process of a node whose launcher prints the command of its last one, whichever ended; pdsh puts the
+# node in front.
 _UNNUMBERED = r"""
-SELECT try_cast(regexp_extract(subject, '^exitcode=(-\d{1,2}) ', 1) AS INTEGER) AS code, min(source) FROM logged_event
+SELECT try_cast(regexp_extract(subject, '^exitcode=(-\d{1,2}) ', 1) AS INTEGER) AS code, min(source),
+       list(DISTINCT coalesce(host, regexp_extract(text, '^([A-Za-z][\w.-]{0,250}\d[\w.-]{0,60}): ', 1))) FROM logged_event
 WHERE kind = 'process_exit' AND rank IS NULL AND regexp_matches(subject, '^exitcode=-\d{1,2} last_local_rank=[1-9]')
     AND NOT after_cancel GROUP BY code ORDER BY code
 """
@@ -192,8 +194,9 @@ def _one_of_node(connection: DuckDBPyConnection) -> Iterator[str]:
     """One process of a node, and not known which."""
     ended = rows_of(connection, "log_events", _UNNUMBERED, kinds=("process_exit",))
     if len(ended) == 1 and (what := _SHARED.get(ended[0][0])):
-        ((code, source),) = ended
-        how = f"one of its processes was ended by {signal.Signals(-code).name} ({source})"
+        ((code, source, nodes),) = ended
+        where = f" {nodes[0]}" if len(nodes) == 1 and nodes[0] else ""
+        how = f"one of the processes of{where or ' one node'} was ended by {signal.Signals(-code).name} ({source})"
         yield f"{what}: {how}; the command printed there is that of the last process of the node, whichever ended"
 
 

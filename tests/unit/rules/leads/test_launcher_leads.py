@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Outcome
-from tests.recordings.verdicts import named, pasted, verdict_of
+from tests.recordings.verdicts import named, pasted, unnamed, verdict_of
 
 MPICH = (
     "===================================================\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
@@ -179,3 +179,16 @@ def test_an_agent_that_closed_others_is_not_the_rank_that_its_file_is_called_by(
     assert 5 not in named(verdict_of(tmp_path))
     (tmp_path / "rank5.log").write_text(FAILED.format(10398))
     assert named(verdict_of(tmp_path)) == {5}, "the only process of its agent"
+
+
+@pytest.mark.parametrize(
+    ("fronts", "where"),
+    [
+        (("gx-2: ",), "processes of gx-2 was"),
+        (("",), "processes of one node was"),
+        (("gx-2: ", "gx-3: "), "processes of one node was"),
+    ],
+)
+def test_pdsh_shows_the_node_of_a_process_that_a_signal_ended(tmp_path: Path, fronts: tuple[str, ...], where: str) -> None:
+    text = "".join(front + NODE.format(3, -9) for front in fronts)
+    assert where in unnamed(tmp_path, {"job.log": "step 4 loss 2.1\n" + text}).leads[0]
