@@ -22,7 +22,7 @@ from forensics.ingest._shared.values import rank_number
 
 WORDS = (
     *("exited on", "exited due to", "Process name:", "Exit code:", " RUNNING AT ", "KILLED BY SIGNAL:", "EXIT STATUS:"),
-    *("MPI_ABORT was", " exit with exception."),
+    *("MPI_ABORT was", " called MPI_Abort(", " exit with exception."),
     *("exits with return code", "CalledProcessError: ", "exit with status code", " terminated with ", "Error Snippet]"),
     *(" crashed with exit code", " exited with code ", " died unexpectedly", *ray_actors.WORDS),
     " received at time=",
@@ -71,6 +71,8 @@ _ABORTED = re.compile(
     r"MPI_ABORT was (?:invoked|called) (?:on|by) "
     r"(?:rank (?P<rank>\d{1,7})|process \[\[\d{1,10},\d{1,10}\],(?P<process>\d{1,7})\])"
 )
+# MPICH, and what is made of it (Intel MPI, Cray): each of several processes may write it.
+_OF_MPICH = re.compile(r"application called MPI_Abort\(MPI_COMM_WORLD, (?P<code>-?\d{1,10})\) - process (?P<rank>\d{1,7})\b")
 _CODE = re.compile(r"(?P<how>^signal|Exit code|EXIT STATUS|EXIT CODE|KILLED BY SIGNAL|[Ee]rror ?code):? +(?P<code>-?\d{1,5})")
 _STATUS = re.compile(r"Process (?P<rank>\d{1,7}) exit with status code (?P<code>-?\d{1,5})")
 _RETURNED = re.compile(r"exits with return code = (?P<code>-?\d{1,5})")
@@ -230,6 +232,8 @@ def _mpi(line: str) -> Iterator[Ended]:
         yield Ended(rank_number(noticed["rank"]), f"exitcode=-{noticed['signal']}{pid} first by=mpi")
     if left := _LEFT.search(line):
         yield Ended(rank_number(left["rank"]), "exitcode=unknown first by=mpi")
+    if called := _OF_MPICH.search(line):
+        yield Ended(rank_number(called["rank"]), f"exitcode={max(1, int(called['code']))}{DESCRIBED}")
     if status := _STATUS.search(line):
         yield Ended(rank_number(status["rank"]), f"exitcode={status['code']}")
 

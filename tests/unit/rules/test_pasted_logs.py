@@ -231,6 +231,9 @@ def test_a_local_rank_whose_log_speaks_of_a_lost_peer(tmp_path: Path) -> None:
     assert named(pasted(tmp_path, f"{raised}{AGENT.format(1, 3)}\n")) == set()
 
 
+MPICH = "Abort(1) on node {0} (rank {0} in comm 0): application called MPI_Abort(MPI_COMM_WORLD, -1) - process {0}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "ranks"),
     [
@@ -241,6 +244,8 @@ def test_a_local_rank_whose_log_speaks_of_a_lost_peer(tmp_path: Path) -> None:
         ("=   RANK 2 PID 77 RUNNING AT gpu-001\n=   KILLED BY SIGNAL: 9 (Killed)\n", {2}),
         ("=   PID 77 RUNNING AT gpu-001\n=   EXIT CODE: 9\n", set()),
         ("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n", {2}),
+        (MPICH.format(2), {2}),
+        (MPICH.format(2) + MPICH.format(0), set()),
         ("[1] [ERROR] [launch.py:434:sigkill_handler] ['python', 'x.py', '--local_rank=0'] exits with return code = -9", {0}),
         ("[1] [ERROR] [launch.py:434:sigkill_handler] ['python', 'x.py', '--local_rank=7'] exits with return code = -9", set()),
         ("subprocess.CalledProcessError: Command '['python', '--local_rank=3']' died with <Signals.SIGKILL: 9>.", set()),
