@@ -25,9 +25,12 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.onset import onset_of, warmed_up
 from forensics.rules.reductions.progress.step_lines import StepLines, step_lines
 from forensics.rules.reductions.progress.varied import (
+    LEAST_STEPS,
+    MOST_SPREAD,
     Floats,
     even_pauses,
     fills,
+    in_steps,
     longest_at_last,
     most_factor,
     outer_thirds,
@@ -37,16 +40,12 @@ from forensics.rules.reductions.steps.begins import step_begins
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded
 from forensics.rules.reductions.steps.times import StepTimes
 
-# Four steps on either side of a change, after the first one, which pays for start-up.
-_LEAST_STEPS, _LEAST_SIDE = 9, 4
+# On either side of a change.
+_LEAST_SIDE = 4
 # Whole steps of which none may differ by more, where there are too few to see a change; the ends of a record as well.
 _FEWEST_STEPS, _ALIKE = 5, 1.15
 # Slower is what a third more time a step is at least.
 SLOWER = 1.33
-# Steps whose middle half differs by more than this say nothing of a factor as small as that.
-_MOST_SPREAD = 1.33
-# Sums of as many calls as a step has are that much closer to each other than chance would bring them.
-_OF_DISORDER, _BUT_A_TENTH = 0.25, 0.9
 # Records of more ranks than these tell the same of one job.
 _MOST_RECORDS = 16
 # A call that stands for a step recurs over most of the record.
@@ -67,7 +66,7 @@ WITH newest AS (
 ), kinds AS (
     SELECT rank, communicator, signature, count(*) AS times, max(at_ns) - min(at_ns) AS cover, min(path) AS path,
            list(at_ns ORDER BY at_ns) AS at_ns
-    FROM calls GROUP BY rank, communicator, signature HAVING count(*) > {_LEAST_STEPS}
+    FROM calls GROUP BY rank, communicator, signature HAVING count(*) > {LEAST_STEPS}
 )
 SELECT rank, communicator, split_part(signature, ' ', 1), at_ns, path FROM kinds JOIN spans USING (rank)
 WHERE cover >= {_LEAST_COVER} * span
@@ -137,8 +136,11 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     """Examine recorded steps where there are enough of them, else the calls of the recorders or of the shim's logs."""
     if unknown := next((window.matrix.unrecognised for window in windows if window.matrix.unrecognised), None):
         return Speed(Pace.NOT_MEASURED, f"no communication was recognised among the kernels: {unknown}")
-    steps = [_of_window(window) for window in longest(windows) if len(window.matrix.steps) > _LEAST_STEPS]
+    recorded = longest(windows)
+    steps = [_of_window(window) for window in recorded if len(window.matrix.steps) > LEAST_STEPS]
     found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
+    if not found.was_measured and (few := [each for each in recorded if 1 < len(each.matrix.steps) <= LEAST_STEPS]):
+        found = replace(found, reason=_of_few(few))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
 
@@ -149,11 +151,11 @@ def of_whole_steps(times: StepTimes) -> Speed | None:
     Of few none may differ. They tell nothing of what was before: whoever takes it for the speed must have compared the ranks.
     """
     count = len(times.length)
-    if count > _LEAST_STEPS:
+    if count > LEAST_STEPS:
         ends = times.length.cumsum().astype(np.int64).tolist()
         found = _of_series(_Series("the calls that each usual step makes", times.length, ends, None, whole=True))
         return found if found.pace is Pace.STEADY else None
-    if not _FEWEST_STEPS <= count <= _LEAST_STEPS or times.length.max() > _ALIKE * times.length.min():
+    if not _FEWEST_STEPS <= count <= LEAST_STEPS or times.length.max() > _ALIKE * times.length.min():
         return None
     length = times.typical_ns
     reason = f"{count} whole steps of {_ms(length)}, all within {100 * (_ALIKE - 1):.0f} % of each other"
@@ -167,7 +169,7 @@ def judged(series: Iterable[_Series]) -> Speed:
 
 def _decided(judgements: Sequence[Speed]) -> Speed:
     if not judgements:
-        return Speed(Pace.NOT_MEASURED, f"fewer than {_LEAST_STEPS + 1} steps are recorded, whose lengths could be compared")
+        return Speed(Pace.NOT_MEASURED, f"fewer than {LEAST_STEPS + 1} steps are recorded, whose lengths could be compared")
     for pace in (Pace.SLOWER, Pace.STEADY):
         alike = [each for each in judgements if each.pace is pace]
         if 2 * len(alike) > len(judgements):
@@ -183,6 +185,13 @@ def _of_window(window: FrontierWindow) -> _Series:
     return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path(), whole=True)
 
 
+def _of_few(windows: Sequence[FrontierWindow]) -> str:
+    """What recorded steps show that are too few to be compared with each other."""
+    lengths = np.concatenate([np.median(window.matrix.walls, axis=1) for window in windows])
+    most = max(len(window.matrix.steps) for window in windows)
+    return f"{most} steps are recorded, of {_ms(lengths.min())} to {_ms(lengths.max())}: fewer than {LEAST_STEPS + 1}"
+
+
 def _of_programs(connection: DuckDBPyConnection, records: Recorded) -> list[_Series]:
     """Times from one begin of a step to the next, where the records of most ranks show the same calls step by step."""
     paths = dict(rows_of(connection, "operations", _RECORDED))
@@ -194,7 +203,7 @@ def _of_programs(connection: DuckDBPyConnection, records: Recorded) -> list[_Ser
 def _of_program(record: Record, path: str) -> _Series | None:
     begins = step_begins(record)
     moments = record.enqueued_ns[begins[begins < len(record)]]
-    if len(moments) <= _LEAST_STEPS or (moments == UNKNOWN).any():
+    if len(moments) <= LEAST_STEPS or (moments == UNKNOWN).any():
         return None
     return _Series(
         "the calls that each step makes", np.diff(moments).astype(np.float64), moments[1:].tolist(), path, of_program=True
@@ -212,7 +221,7 @@ def _of_calls(connection: DuckDBPyConnection) -> list[_Series]:
 def _of_series(series: _Series) -> Speed:
     """Compare a series with its own past."""
     warm = warmed_up(series.lengths, SLOWER) if series.whole or series.of_program else 1
-    lengths, ends = _in_steps(series.lengths[warm:], series.ends_ns[warm:])
+    lengths, ends = in_steps(series.lengths[warm:], series.ends_ns[warm:])
     lost = float(lengths.max() - np.median(lengths)) if len(lengths) and not series.whole else 0.0
     kept = ~(even_pauses(lengths) & (series.whole or series.of_program))
     lengths, ends = lengths[kept], np.asarray(ends)[kept].tolist()
@@ -232,7 +241,7 @@ def _of_series(series: _Series) -> Speed:
             return replace(known, reason=reason, step_ns=after)
         reason = f"steps by {series.by} became longer little by little: {_ms(before)} at first, {_ms(after)} in the end"
         return replace(known, pace=Pace.SLOWER, reason=reason, step_ns=after, factor=factor)
-    differ = spread > _MOST_SPREAD
+    differ = spread > MOST_SPREAD
     alike = fills(lengths) and not longest_at_last(lengths) and most_factor(first, last) <= SLOWER
     if differ and (series.whole or series.of_program) and alike:
         reason = f"{len(lengths)} steps by {series.by} that differ, their middle {_ms(after)}, as at the begin of the record"
@@ -253,7 +262,7 @@ def _of_lines(lines: StepLines) -> Speed:
     """Compare the steps that a log prints with those it printed before; the first pays for start-up."""
     lengths, steps = np.array(lines.lengths[1:]), lines.steps[1:]
     known = Speed(Pace.NOT_MEASURED, "", by="lines of a log", steps=len(lengths), source=lines.source, in_log=True)
-    if len(lengths) < _LEAST_STEPS - 1:
+    if len(lengths) < LEAST_STEPS - 1:
         return known
     place = onset_of(lengths.tolist(), (_LEAST_SIDE, _LEAST_SIDE), _became_slower)
     first, last = outer_thirds(lengths) if place is None else (lengths[:place], lengths[place:])
@@ -269,26 +278,6 @@ def _of_lines(lines: StepLines) -> Speed:
 
 def _became_slower(before: float, after: float, first: float) -> bool:
     return before > 0 and after >= SLOWER * before
-
-
-def _in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[int]]:
-    """Lengths and ends of as few calls at a time as make steps of one length, counted from the end; else one at a time.
-
-    Both ends of the record are asked by themselves: a job that changed in between has a rhythm all the same.
-    """
-    total = np.concatenate(([0.0], np.cumsum(lengths)))
-    for calls in (1, *range(2, len(lengths) // (2 * _LEAST_STEPS) + 1)):
-        steps = np.diff(total[len(lengths) % calls :: calls])
-        thirds = zip(outer_thirds(lengths), outer_thirds(steps), strict=True)
-        if all(spread_of(sums) <= _MOST_SPREAD and fills(sums) and _recurs(single, sums, calls) for single, sums in thirds):
-            return steps, ends[len(lengths) % calls + calls - 1 :: calls]
-    return lengths, ends
-
-
-def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
-    """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
-    disorder = np.abs(single - np.median(single)).mean() * calls**0.5
-    return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), _BUT_A_TENTH) <= _OF_DISORDER * disorder)
 
 
 def _ms(ns: float) -> str:

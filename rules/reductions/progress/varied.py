@@ -24,6 +24,14 @@ _LEAST_AT_LAST, _LONGER = 2, 1.02
 _LEAST_FILLED = 0.25
 
 
+MOST_SPREAD = 1.33
+"""Steps whose middle half differs by more than this say nothing of a factor as small as that."""
+LEAST_STEPS = 9
+"""Four steps on either side of a change, after the first one, which pays for start-up."""
+# Sums of as many calls as a step has are that much closer to each other than chance would bring them.
+_OF_DISORDER, _BUT_A_TENTH = 0.25, 0.9
+
+
 def most_factor(first: Floats, last: Floats) -> float:
     """Times as long as at first the middle step may be at last, at most; infinite where too few steps tell it.
 
@@ -89,3 +97,23 @@ def spread_of(lengths: Floats) -> float:
     """Upper quarter over lower quarter."""
     low, high = np.quantile(lengths, 0.25), np.quantile(lengths, 0.75)
     return float(high / low) if low > 0 else float("inf")
+
+
+def in_steps(lengths: Floats, ends: Sequence[int]) -> tuple[Floats, Sequence[int]]:
+    """Lengths and ends of as few calls at a time as make steps of one length, counted from the end; else one at a time.
+
+    Both ends of the record are asked by themselves: a job that changed in between has a rhythm all the same.
+    """
+    total = np.concatenate(([0.0], np.cumsum(lengths)))
+    for calls in (1, *range(2, len(lengths) // (2 * LEAST_STEPS) + 1)):
+        steps = np.diff(total[len(lengths) % calls :: calls])
+        thirds = zip(outer_thirds(lengths), outer_thirds(steps), strict=True)
+        if all(spread_of(sums) <= MOST_SPREAD and fills(sums) and _recurs(single, sums, calls) for single, sums in thirds):
+            return steps, ends[len(lengths) % calls + calls - 1 :: calls]
+    return lengths, ends
+
+
+def _recurs(single: Floats, sums: Floats, calls: int) -> bool:
+    """Whether sums of so many calls, but a tenth, are closer to each other than sums of as many values without an order are."""
+    disorder = np.abs(single - np.median(single)).mean() * calls**0.5
+    return calls == 1 or bool(np.quantile(np.abs(sums - np.median(sums)), _BUT_A_TENTH) <= _OF_DISORDER * disorder)

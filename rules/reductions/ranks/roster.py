@@ -151,6 +151,8 @@ WHERE rank IS NULL AND kind IN ('python_stacks', 'flight_recorder') AND status <
 """
 
 _UNRECORDED = "FROM operations WHERE backend = 'gloo' AND op_id > sequence AND NOT coalesce(is_p2p, false)"
+# Traces list the groups of a rank too, and hold calls of a few steps alone.
+_DUMPED_GROUPS = "FROM group_views WHERE source_id NOT IN (SELECT source_id FROM sources WHERE kind = 'kineto')"
 _OF_EPOCHS = "FROM queue_pairs WHERE source_id IN (SELECT source_id FROM sources WHERE kind = 'nic_epochs')"
 
 
@@ -180,7 +182,7 @@ def read_roster(connection: DuckDBPyConnection, working: Mapping[int, int] | Non
     """
     processes = _processes(connection)
     main_threads = _main_threads(connection, working or {})
-    recorders = _ranks_of(connection, "operations", "FROM latest_call") | _ranks_of(connection, "group_views")
+    recorders = _ranks_of(connection, "operations", "FROM latest_call") | _ranks_of(connection, "group_views", _DUMPED_GROUPS)
     read = "FROM sources WHERE kind = 'flight_recorder' AND status"
     dumped = _ranks_of(connection, "sources", f"{read} IN ('ok', 'partial')")
     damaged = _ranks_of(connection, "sources", f"{read} = 'partial'") if dumped else set()
