@@ -19,9 +19,10 @@ from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.logs.finished import Finished
-from forensics.rules.reductions.network.call_paces import CallPaces, slow_members
+from forensics.rules.reductions.network.call_paces import CallPaces
 from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretch
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
+from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import Liveness

@@ -24,16 +24,9 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
-from forensics.rules.reductions.network.call_paces import (
-    LEAST_FACTOR,
-    LEAST_OTHERS,
-    LEAST_SHARE,
-    CallPace,
-    CallPaces,
-    SlowMembers,
-    slow_members,
-)
+from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_OTHERS, LEAST_SHARE, CallPace, CallPaces
 from forensics.rules.reductions.network.long_calls import LongCalls, is_held_by_gpu, statement
+from forensics.rules.reductions.network.slow_members import SlowMembers, slow_members
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
@@ -105,7 +98,7 @@ def _now_and_then(long: LongCalls, share: float) -> Finding:
         members=Members.EACH if is_known else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
         mechanism=Mechanism("late_start", "local" if is_known else "unknown"),
-        impact=Impact(round(long.lost_ns), round(share, 3), len(long.found), "arrival"),
+        impact=Impact(round(long.lost_ns), round(share, 3), None, "arrival"),
         next_steps=(
             f"check the NCCL proxy threads of {ranks_text(long.ranks)}: are they scheduled, do they share a core",
             f"check ports and links of the NICs of {ranks_text(long.ranks)} for errors and retries at these times",
@@ -165,7 +158,7 @@ def _finding(each: SlowMembers, ranks: tuple[int, ...]) -> Finding:
         members=Members.EACH if each.is_known else Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
         mechanism=Mechanism("slow_flow", "local" if each.is_known else "unknown"),
-        impact=Impact(round(lost), round(each.share, 3), worst.calls, "arrival"),
+        impact=Impact(round(lost), round(each.share, 3), None, "arrival"),
         next_steps=(
             f"check ports, cables, PCIe width and error counters of the NICs of {ranks_text(ranks)}",
             "run a point-to-point bandwidth test between the hosts on these NICs, and over another pair for comparison",

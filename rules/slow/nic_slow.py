@@ -209,7 +209,7 @@ def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, 
 
 
 def _impact(worst: JudgedLink) -> Impact:
-    return Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), worst.link.operators, "arrival")
+    return Impact(round(worst.cost * worst.link.span_ns), round(worst.cost, 3), None, "arrival")
 
 
 def _granularity(end: SlowEnd) -> Granularity:

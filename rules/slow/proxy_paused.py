@@ -90,7 +90,7 @@ def _of_long_calls(
     yield replace(
         _beside(_finding(slowness, blame, [own], thresholds["likely_pauses"]), long),
         confidence=Confidence.LIKELY,
-        impact=Impact(round(own.lost_ns + lost), round(share, 3), len(long.found), "arrival"),
+        impact=Impact(round(own.lost_ns + lost), round(share, 3), None, "arrival"),
     )
 
 
@@ -132,7 +132,7 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Findin
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=(channel.receiver,)),
         mechanism=Mechanism("late_end", "local"),
-        impact=Impact(round(channel.excess_ns), round(min(1.0, share), 3), channel.slow, "arrival"),
+        impact=Impact(round(channel.excess_ns), round(min(1.0, share), 3), None, "arrival"),
         next_steps=_next_steps((rank,)),
     )
 
@@ -168,7 +168,7 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: 
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=tuple(sorted({rank for link in blame.links for rank in link} - set(blame.ranks)))),
         mechanism=Mechanism("late_start", "local" if single else "unknown"),
-        impact=Impact(round(first.lost_ns), round(first.share, 3), first.paused, "arrival"),
+        impact=Impact(round(first.lost_ns), round(first.share, 3), None, "arrival"),
         next_steps=_next_steps(blame.ranks),
     )
 

@@ -112,7 +112,7 @@ def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(channel=hold.channel, peer_ranks=tuple(rank for rank in hold.members if rank != hold.rank)),
         mechanism=Mechanism("late_end", "local"),
-        impact=Impact(round(hold.lost_ns), round(hold.share, 3), hold.slow, "arrival"),
+        impact=Impact(round(hold.lost_ns), round(hold.share, 3), None, "arrival"),
         since=_hold_since(roster, hold),
         next_steps=(
             f"compare the GPU of rank {hold.rank} with its neighbours: PCIe width and speed, clocks, other processes",
@@ -202,7 +202,7 @@ def _finding(
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=others),
         mechanism=Mechanism("gpu_not_ready" if held else "late_start", "local"),
-        impact=Impact(round(first.lost_ns), round(first.share, 3), first.late, "arrival"),
+        impact=Impact(round(first.lost_ns), round(first.share, 3), None, "arrival"),
         next_steps=(
             f"compare {evidence_text.ranks_text(ranks)} with their peers ({evidence_text.ranks_text(others)}): "
             "clocks, power and temperature of the GPU, other processes, host load, its share of the data",

@@ -215,7 +215,7 @@ def _finding(
         members=Members.ONE_OF if others else Members.EACH,
         anomaly=Anomaly.FAIL_SLOW,
         by_design=_DUTY if late.is_duty else None,
-        impact=Impact(late.lost_ns, round(late.share, 3), late.late, "arrival"),
+        impact=Impact(late.lost_ns, round(late.share, 3), None, "arrival"),
         since=roster.since(late.rank, late.since_ns, "its host's realtime"),
         next_steps=(f"compare what rank {late.rank} does before this call with its peers: load, clocks, its data",),
     )

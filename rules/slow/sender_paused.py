@@ -93,7 +93,7 @@ def _begun_late(
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=tuple(sorted(set(users.of(r for each in late for r in each.members)) - set(ranks)))),
         mechanism=Mechanism("late_start", "local" if named else "unknown"),
-        impact=Impact(None, round(worst.share, 3), worst.times, "arrival"),
+        impact=Impact(None, round(worst.share, 3), None, "arrival"),
         next_steps=(
             f"stacks of {ranks_text(ranks)}, several times a minute: what they do while the others have begun",
             f"check clocks, temperature and power of the GPUs of {ranks_text(ranks)}, and what else runs on the host",
@@ -164,7 +164,7 @@ def _finding(
         anomaly=Anomaly.FAIL_SLOW,
         resource=Resource(peer_ranks=tuple(sorted({rank for each in found for rank in users.of(each.ring)} - set(ranks)))),
         mechanism=Mechanism("late_end", "local" if named else "unknown"),
-        impact=Impact(None, round(worst.share, 3), worst.leads, "arrival"),
+        impact=Impact(None, round(worst.share, 3), None, "arrival"),
         next_steps=(
             f"check what runs on the cores of the host of {ranks_text(ranks)}, its CPU limits, and where proxy threads run",
             f"check clocks and other work on the GPUs of {ranks_text(ranks)}: a kernel that stops leaves the same traffic",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from duckdb import DuckDBPyConnection
 
@@ -31,6 +31,7 @@ from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
+from forensics.rules.reductions.pipeline.delay_roots import Blame, roots_of
 from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, is_brief, nearly_as_long, stands_out
@@ -58,9 +59,6 @@ _AS_LONG = "as many steps were nearly as long, and nobody held them up that is s
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 _OF_DATA = "ranks that work on the same data were late alike, and others in other steps: samples that are longer do that"
 
-# Ranks, whether it was a transfer, whether bit by bit: a step held up at once stays one beside others with a little each.
-_Blame = tuple[tuple[int, ...], bool, bool]
-
 
 def _evaluate(
     connection: DuckDBPyConnection, delays: Delays, recorded: CallPlaces, traced: TracedPlaces, slow: SlowSteps, roster: Roster,
@@ -69,10 +67,10 @@ def _evaluate(
 ) -> Iterator[Finding]:  # fmt: skip
     yield from (*findings_of_hosts(hosts, hardware), *findings_of_callers(callers, busy))
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
-    blamed: dict[_Blame, list[Delay]] = defaultdict(list)
+    blamed: dict[Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer, delay.is_spread].append(delay)
-    kept = _roots(delays, blamed, roster, thresholds)
+    kept = roots_of(delays, blamed, roster, thresholds)
     roots = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(roots) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
@@ -92,43 +90,6 @@ def _evaluate(
         finding = hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown)
         # Cores that are taken for good, as far as is seen, make no single transfer of many late.
         yield shown_by_cores(finding, busy, roster) if len(found) >= thresholds["least_again"] else finding
-
-
-def _roots(delays: Delays, blamed: Mapping[_Blame, list[Delay]], roster: Roster, thresholds: Thresholds) -> list[list[Delay]]:
-    """Leave out what adds up bit by bit but not in most long steps, and who waits so himself where his host is not late."""
-    first = first_ranks(roster.hosts)
-    found = [each for each in blamed.values() if not each[0].is_spread or 2 * len(_held(each, blamed, first)) > delays.long]
-    sure = [each for each in found if all(_is_root(delays, delay, roster, thresholds) for delay in each)]
-    hosts = Counter(roster.host_of(each[0].ranks[0]) for each in found if each[0].is_spread)
-    sizes = Counter(roster.host_of(rank) for rank in delays.ranks)
-    slow = {host for host, late in hosts.items() if host is not None and 2 * late > sizes[host]}
-    slow &= {roster.host_of(each[0].ranks[0]) for each in sure}
-    return [each for each in found if each in sure or roster.host_of(each[0].ranks[0]) in slow]
-
-
-def _held(found: Sequence[Delay], blamed: Mapping[_Blame, list[Delay]], first: Collection[int]) -> set[int]:
-    """The steps that ranks held up bit by bit, and those beside them that they held up at once: one moment may span two steps.
-
-    First ranks of hosts save and log between steps, which is no sign of what they do in them.
-    """
-    steps = {delay.step for delay in found}
-    if set(first) & set(found[0].ranks):
-        return steps
-    at_once = blamed.get((found[0].ranks, False, False), ())
-    return steps | {delay.step for delay in at_once if steps & {delay.step - 1, delay.step + 1}}
-
-
-def _is_root(delays: Delays, delay: Delay, roster: Roster, thresholds: Thresholds) -> bool:
-    """Whether a rank waited for little of what others waited for it, or, where all ranks were seen, clearly least of all.
-
-    In a pipeline its lateness comes back to it with the gradients; its equals in step receive the same, and wait for its own.
-    """
-    own = delay.equals_ns >= thresholds["least_own"] * delay.excess_ns
-    if own or delay.passed_on <= thresholds["most_passed_on"]:
-        return True
-    others = [each.passed_on for each in delays.found if each.step == delay.step and each.ranks != delay.ranks]
-    most = thresholds["least_apart"] * min(others, default=0.0)
-    return delay.is_spread and delay.passed_on <= most and delays.timed >= set(roster.ranks)
 
 
 def _finding(
@@ -292,7 +253,7 @@ RULE = Rule(
         Threshold("least_transfer_ms", 100, "that one transfer between devices takes longer once: resent packets cost less"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
-        Threshold("least_own", 0.5, "of what the step was longer: its equals in step wait for that, whatever it waited"),
+        Threshold("least_own", 0.5, "of what the step was longer: no call of its own, or what its equals in step wait for"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),
     ),
     concludes="The rank, or the transfer, that held up single steps, with pass, microbatch and pipeline stage.",

@@ -165,7 +165,7 @@ def _is_along(blame: Blame) -> bool:
 
 
 def _impact(channel: ChannelFlows) -> Impact:
-    return Impact(round(channel.excess_ns), round(channel.share, 3), channel.slow, "arrival")
+    return Impact(round(channel.excess_ns), round(channel.share, 3), None, "arrival")
 
 
 def _stage(slowness: Slowness, found: Sequence[ChannelFlows]) -> StageRef:

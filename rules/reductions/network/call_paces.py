@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import networkx as nx
+import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
@@ -23,11 +23,13 @@ from forensics.rules.reductions.calls.group_times import has_durations, joined_g
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.steps.records import UNKNOWN, Ints
+from forensics.rules.reductions.steps.traced import TracedRecords
 
 # Calls before they have a pace, and communicators or links beside it that must tell what is usual.
 _LEAST_CALLS, LEAST_OTHERS = 8, 3
 # Of the calls alike: the usual ones keep this close together, and no more than a part of all are slower.
-_CLOSE, _MOST_SLOW = 1.25, 0.25
+CLOSE, _MOST_SLOW = 1.25, 0.25
 LEAST_FACTOR, LEAST_SHARE = 1.8, 0.05
 """Times as long as alike calls, and of the time, from which on calls are slow."""
 _LEAST_PACE_NS = 1e6
@@ -40,7 +42,9 @@ _LEAST_PACE_NS = 1e6
 # nothing for it is held against calls of others that bear the same numbers, and against what its other members are in later.
 _OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _OF_TRACES = f"""
-UNION ALL BY NAME SELECT * FROM traced_call WHERE backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL
+UNION ALL BY NAME SELECT t.* REPLACE (coalesce(t.sequence, nullif(n.number, {UNKNOWN})) AS sequence)
+    FROM traced_call t LEFT JOIN traced_number n USING (rank, call_order)
+    WHERE backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL
     AND rank NOT IN (SELECT rank FROM ordered_call WHERE {_OF_RECORDERS})
 """
 _CALLS = f"""
@@ -165,14 +169,16 @@ class CallPaces:
 
 
 @reduction
-def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
+def call_paces(connection: DuckDBPyConnection, roster: Roster, traces: TracedRecords) -> CallPaces:
     """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out.
 
     Of groups that are known until the record of a member was cut, those alone that were slow, and may be so still.
     """
     if not has_durations(connection):
         return CallPaces()
-    connection.execute(_CALLS.format(traced=_OF_TRACES if _has_traces(connection) else ""))
+    connection.register("traced_number", _numbers(traces))
+    connection.execute(_CALLS.format(traced=_OF_TRACES if traces else ""))
+    connection.unregister("traced_number")
     kinds = ("send", "recv")
     members = dict(rows_of(connection, "members", "SELECT communicator, list(rank) FROM members GROUP BY communicator"))
     found = [
@@ -187,8 +193,15 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster) -> CallPaces:
     return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
 
 
-def _has_traces(connection: DuckDBPyConnection) -> bool:
-    return bool(connection.execute("SELECT 1 FROM sources WHERE kind IN ('kineto', 'nsight') LIMIT 1").fetchall())
+def _numbers(traces: TracedRecords) -> Mapping[str, Ints]:
+    """The numbers of traced calls, also of traces that have none, by rank and place; a row each."""
+    found = [record for record in traces.values() if len(record)]
+    columns = {
+        "rank": [np.full(len(record), record.rank) for record in found],
+        "call_order": [record.call_order for record in found],
+        "number": [record.sequence for record in found],
+    }
+    return {name: np.concatenate([np.empty(0, np.int64), *parts]) for name, parts in columns.items()}
 
 
 def _held_against_alike(
@@ -217,81 +230,11 @@ def _spread(ranks: Sequence[int], roster: Roster) -> tuple[int, ...] | None:
 def _compared(paces: Sequence[CallPace]) -> Iterator[CallPace]:
     """Those of a use with what is usual there; nothing where too few, or too different ones, tell it."""
     usual = median(each.took_ns for each in paces)
-    close = [each for each in paces if usual / _CLOSE <= each.took_ns <= usual * _CLOSE]
-    slower = [each for each in paces if each.took_ns > usual * _CLOSE]
+    close = [each for each in paces if usual / CLOSE <= each.took_ns <= usual * CLOSE]
+    slower = [each for each in paces if each.took_ns > usual * CLOSE]
     if len(slower) > _MOST_SLOW * len(paces):
         return
     for each in paces:
-        if len(close) - (usual / _CLOSE <= each.took_ns <= usual * _CLOSE) >= LEAST_OTHERS:
+        if len(close) - (usual / CLOSE <= each.took_ns <= usual * CLOSE) >= LEAST_OTHERS:
             others = sum(set(other.ranks).isdisjoint(each.ranks) for other in close)
             yield replace(each, usual_ns=usual, others=others)
-
-
-@dataclass(frozen=True, slots=True)
-class SlowMembers:
-    """Ranks by which slow calls are accounted for: one that all of them share, else those of which one is to blame.
-
-    `share` is what the rank that loses most loses of the time in all of `calls`.
-    """
-
-    ranks: tuple[int, ...]
-    calls: tuple[CallPace, ...]
-    share: float
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is one rank."""
-        return len(self.ranks) == 1
-
-
-def slow_members(paces: CallPaces, least_factor: float, least_share: float) -> list[SlowMembers]:
-    """Those who lose so much of the time by slow calls, by the links and groups that hang together."""
-    slow = paces.slow(least_factor, 0.0)
-    graph = nx.Graph([(rank, each.ranks[0]) for each in slow for rank in each.ranks])
-    found = []
-    for together in map(set, nx.connected_components(graph)):
-        calls = tuple(each for each in slow if each.ranks[0] in together)
-        stated = _several_known(calls, paces)
-        parts: list[tuple[tuple[int, ...], list[CallPace]]]
-        parts = [((rank,), [each for each in calls if rank in each.ranks]) for rank in stated]
-        for ranks, own in parts or [(_blamed(calls, paces, least_factor), list(calls))]:
-            lost = {rank: sum(each.share for each in own if rank in each.ranks) for rank in together}
-            share = min(1.0, max(lost.values()))
-            if share >= least_share:
-                found.append(SlowMembers(ranks, tuple(own), share))
-    return sorted(found, key=lambda each: (-each.share, each.ranks))
-
-
-def _several_known(calls: Sequence[CallPace], paces: CallPaces) -> tuple[int, ...]:
-    """Ranks of which each accounts for slow calls with several others, of which one is cleared, where nobody has a part in all.
-
-    Who reaches some other host as fast as others do is cleared, but not where a message may leave over the NIC of another rank.
-    """
-    crossing = all(each.hosts > 1 for each in calls)
-    clear = {
-        rank for each in paces.compared if each.factor < _CLOSE and each.hosts > 1 and _is_own(each) for rank in each.ranks
-    }
-    if not crossing or not all(_is_own(each) for each in calls) or set(calls[0].ranks).intersection(*(c.ranks for c in calls)):
-        return ()
-    left = [set(each.ranks) - clear for each in calls]
-    open_ = sorted(set[int]().union(*left))
-    alone = {rank for own in left if len(own) == 1 for rank in own}
-    several = all(len({other for each in calls if rank in each.ranks for other in each.ranks}) > 2 for rank in open_)
-    return tuple(open_) if all(left) and alone.issuperset(open_) and several else ()
-
-
-def _is_own(call: CallPace) -> bool:
-    """Whether nobody but its members may have sent it on."""
-    return call.kind != "send" or len(call.ranks) == 2
-
-
-def _blamed(calls: Sequence[CallPace], paces: CallPaces, least_factor: float) -> tuple[int, ...]:
-    """The one rank that all slow calls share, whose calls with several others are all slow; else all of them.
-
-    What two ranks alone have in common may be the way between them as well.
-    """
-    shared = set(calls[0].ranks).intersection(*(each.ranks for each in calls))
-    sound = {rank for each in paces.compared if each.factor < least_factor for rank in each.ranks}
-    if len(shared) == 1 and shared.isdisjoint(sound):
-        return tuple(shared)
-    return tuple(sorted(shared or {rank for each in calls for rank in each.ranks}))

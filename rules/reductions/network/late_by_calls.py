@@ -12,7 +12,8 @@ from dataclasses import replace
 from forensics.model import Cause, Component, Evidence, Finding
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks, slow_ends
-from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces, slow_members
+from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces
+from forensics.rules.reductions.network.slow_members import slow_members
 
 # Of what a lateness costs: what slow calls of the rank lose at least, that accounts for it.
 _LEAST_OF_LATENESS = 0.5

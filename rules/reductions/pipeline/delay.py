@@ -17,6 +17,7 @@ class Delay:
     what others waited for the rank that it had waited itself. `by_arrivals`: hosts wait in these calls (gloo), shown by when
     they came to them. `is_traced`: a profiler saw it. `at_barrier`: the call moves no data. `equals_ns` is what the ranks that
     work on the same data in step with it (tensor-parallel) waited longer for it: a message that comes late is late for all.
+    `own_ns` is how much longer than usual the rank was in no call of the step, where all that it may wait in are recorded.
     `is_alike`: several of those were late, none of which waited for another (late_alike.py). `shown_by` is who waited in the
     call for a rank that left no record itself.
     """
@@ -40,6 +41,7 @@ class Delay:
     is_traced: bool = False
     at_barrier: bool = False
     equals_ns: float = 0.0
+    own_ns: float = 0.0
     is_alike: bool = False
     shown_by: int | None = None
 

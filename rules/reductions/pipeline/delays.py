@@ -178,7 +178,8 @@ def _by_waits(
             on_host = _on_host(times, number, excess, call)
             of_equals = fsum(gap for each, gap in calls if times.ranks[rank].record.label(each.place) in in_step)
             found = _delay(times, number, excess, (call,), waited, on_host=on_host, is_spread=is_spread, passed_on=passed_on)
-            yield replace(found, equals_ns=of_equals)
+            own = 0.0 if found.by_arrivals else excess - float(inside[rank][1].sum())
+            yield replace(found, equals_ns=of_equals, own_ns=own)
 
 
 def _of_step_before(

@@ -24,6 +24,7 @@ from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import LEAST_NS, LEAST_PART, below_others, by_context
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
+from forensics.vocabulary import CAUSE_OF_STAGE
 
 PASSES = (StageName.FORWARD, StageName.BACKWARD)
 """What all ranks of a stage do alike: copies of the model, evaluation and logging may be one rank's duty."""
@@ -39,8 +40,8 @@ _MOST_SLOW = 0.25
 _SHARED = 0.5
 # Fewer steps than these are a moment of the job.
 _LIKELY_STEPS = 5
-# Of what a rank computes longer: in one pass, before it is called slow in that one.
-_IN_ONE = 0.8
+MOST = 0.8
+"""Of what a rank works longer: in one stage, before it is called slow in that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class LongWork:
     """A rank whose device computes longer than those of `peers` in each of `steps` steps; times are medians in ns.
 
     It computes for `own_ns`, its peers for `usual_ns`, in a step of `step_ns`, which `lost_ns` of that cost: what it computes
-    longer than its peers, and than anybody else in its pipeline. `stage` is the pass that most of it lies in. `on_host`: hosts
+    longer than its peers, and than anybody else in its pipeline. `stage` is the one that most of it lies in. `on_host`: hosts
     compute themselves, and all that they did not wait counts; `computes`: what it works longer are operators. `by_stages`: its
     peers are the other stages, with other work. Without peers it is compared with itself in other steps.
     """
@@ -222,12 +223,12 @@ def _long_work(at: int, columns: Sequence[int], table: WorkTable, more: Floats, 
 def stage_of(parts: Floats) -> StageName:
     """The pass that most of an excess lies in; unknown where it lies in both."""
     first = int(parts.argmax())
-    return PASSES[first] if parts[first] >= _IN_ONE * parts.sum() else StageName.UNKNOWN
+    return PASSES[first] if parts[first] >= MOST * parts.sum() else StageName.UNKNOWN
 
 
 def are_of_passes(parts: Floats, excess: float) -> bool:
     """Whether most of an excess lies in the passes."""
-    return bool(parts.sum() >= _IN_ONE * excess)
+    return bool(parts.sum() >= MOST * excess)
 
 
 def finding_of(item: LongWork) -> Finding:
@@ -235,7 +236,7 @@ def finding_of(item: LongWork) -> Finding:
     share = item.lost_ns / item.step_ns
     return Finding(
         ranks=(item.rank,),
-        cause=Cause.COMPUTE_SLOW if item.computes else Cause.UNKNOWN,
+        cause=_cause(item),
         stage=StageRef(name=item.stage, component=Component.COMPUTE if item.computes else Component.HOST),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY if item.steps >= _LIKELY_STEPS and item.has_equals else Confidence.SUSPECT,
@@ -244,6 +245,12 @@ def finding_of(item: LongWork) -> Finding:
         impact=Impact(round(item.steps * item.lost_ns), round(share, 3), item.steps, "frontier_gain"),
         next_steps=(f"compare clocks, temperature and load of rank {item.rank} with those of {_others_text(item)}",),
     )
+
+
+def _cause(item: LongWork) -> Cause:
+    if item.computes:
+        return Cause.COMPUTE_SLOW
+    return Cause.UNKNOWN if item.stage is StageName.UNKNOWN else CAUSE_OF_STAGE.get(item.stage, Cause.HOST_STALL)
 
 
 def _others_text(item: LongWork) -> str:

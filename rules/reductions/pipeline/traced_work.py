@@ -7,15 +7,18 @@ receive to the begin of a send).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NewType
 
 import numpy as np
 
+from forensics.model import StageName
 from forensics.rules.reductions.frontier.accounting import Floats
+from forensics.rules.reductions.frontier.matrix import StageMatrix
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.pipeline.device_work import PASSES, DeviceWork, WorkTable, compared_work
+from forensics.rules.reductions.pipeline.device_work import MOST, PASSES, DeviceWork, LongWork, WorkTable, compared_work
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.steps.records import Ints
 from forensics.rules.reductions.steps.times import Steps, StepTimes
@@ -35,10 +38,24 @@ def traced_work(times: StepTimes, windows: FrontierWindows, layout: Layout, devi
         return TracedWork(DeviceWork())
     paths = {rank: matrix.path(rank) for matrix in matrices for rank in matrix.ranks}
     longer, sure = (compared_work(_table(times, paths, sends=sends), layout) for sends in (False, True))
+    placed = {item.rank: _placed(item, matrices) for item in longer.found}
     both = {item.rank for item in (*sure.found, *sure.of_few)} - {item.rank for item in devices.found}
-    found = tuple(item for item in longer.found if item.rank in both)
+    found = tuple(placed[item.rank] for item in longer.found if item.rank in both)
     of_few = tuple(item for item in longer.of_few if item.rank in both)
     return TracedWork(DeviceWork(found, longer.compared & sure.compared, of_few))
+
+
+def _placed(item: LongWork, matrices: Sequence[StageMatrix]) -> LongWork:
+    """With the stage beside the passes that is longer on this rank than on its peers by most of what it works longer."""
+    for matrix in matrices:
+        if {item.rank, *item.peers} <= {*matrix.ranks}:
+            at, others = matrix.ranks.index(item.rank), [matrix.ranks.index(rank) for rank in item.peers]
+            for name in {column.stage for column in matrix.columns} & ({*StageName} - {*PASSES}):
+                columns = [index for index, column in enumerate(matrix.columns) if column.stage == name]
+                spent = np.median(matrix.durations[:, columns].sum(axis=1), axis=0)
+                if spent[at] - np.median(spent[others]) >= MOST * (item.own_ns - item.usual_ns):
+                    return replace(item, stage=StageName(name))
+    return item
 
 
 def _table(times: StepTimes, paths: Mapping[int, str | None], *, sends: bool) -> WorkTable:

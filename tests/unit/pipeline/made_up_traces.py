@@ -70,7 +70,7 @@ def write(folder: Path, took: Took, steps: int, *, first: int = 10, forms: tuple
     """One trace of each rank of so many steps; ranks are replica x STAGES + stage.
 
     `forms`: calls may be `unnumbered`, messages `grouped` in group calls, and each step `annotated` as one forward and one
-    backward pass.
+    backward pass, or what comes before its first call as `loading` data.
     """
     ranks = [_Rank() for _ in range(STAGES * REPLICAS)]
     for step in range(steps):
@@ -167,6 +167,9 @@ def _events(rank: _Rank, first: int, forms: tuple[str, ...]) -> Iterator[dict[st
             half = (begin + end) // 2
             yield _event("user_annotation", "forward", 1, begin, half, {})
             yield _event("user_annotation", "backward", 1, half, end, {})
+        if "loading" in forms:
+            made = min(call.made for call in rank.calls if call.made > begin)
+            yield _event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, begin, made, {})
     for place, call in enumerate(rank.calls):
         described: dict[str, Any] = {"Collective name": call.kind, "Process Group Name": call.group}
         described |= {} if "unnumbered" in forms else {"Seq": call.number}

@@ -22,13 +22,13 @@ ENOUGH = BusyHosts({})
 
 def delay(
     rank: int, passed_on: float, *, step: int = 7, is_spread: bool = True, on_host: bool | None = False,
-    at_barrier: bool = False, is_traced: bool = False, equals_ms: int = 0,
+    at_barrier: bool = False, is_traced: bool = False, equals_ms: int = 0, own_ms: int = 0,
 ) -> Delay:  # fmt: skip
     """A rank that held a step up by a second."""
     return Delay(
         step, 1000 * MS, (rank,), "all", step, "all_reduce", step * MS, (0, step), 900 * MS,
         is_spread=is_spread, on_host=on_host, passed_on=passed_on, at_barrier=at_barrier, is_traced=is_traced,
-        equals_ns=equals_ms * MS,
+        equals_ns=equals_ms * MS, own_ns=own_ms * MS,
     )  # fmt: skip
 
 
@@ -73,6 +73,12 @@ def test_who_passed_on_clearly_least_is_the_root() -> None:
 def test_of_ranks_that_passed_on_alike_none_is_the_root() -> None:
     """A slow transfer, or a rank that is not seen, makes several late alike."""
     assert named([delay(1, 0.3), delay(2, 0.35)]) == set()
+
+
+def test_who_was_in_no_call_for_most_of_the_delay_is_the_root() -> None:
+    """What it waited beside was its own lateness, that came back; who worked for less of it passed some on."""
+    assert named([delay(1, 0.42, own_ms=700), delay(2, 0.49)]) == {1}
+    assert named([delay(1, 0.42, own_ms=300), delay(2, 0.49)]) == set()
 
 
 def test_a_rank_that_waited_itself_is_no_root_where_nobody_else_is_seen_late() -> None:

@@ -9,7 +9,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.simulation import simulate
-from forensics.model import Cause, Verdict
+from forensics.model import Cause, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
 from tests.unit.pipeline.made_up_traces import END, FORWARD, MS, STAGES, Took, Work, usual, write
 from tests.unit.pipeline.simulated import traced_case_of
@@ -39,8 +39,13 @@ def heavy_last_stage(work: Work) -> tuple[int, int]:
     return usual(work)[0] * (2 if work.stage == STAGES - 1 else 1), host_late(work)[1]
 
 
-def _verdict(took: Took, folder: Path) -> Verdict:
-    write(folder, took, 4)
+def loads_long(work: Work) -> tuple[int, int]:
+    """The host of a rank of the first stage comes late to each step."""
+    return usual(work)[0], 250 * MS * (work.rank == STAGES and (work.kind, work.microbatch) == (FORWARD, 0))
+
+
+def _verdict(took: Took, folder: Path, *forms: str) -> Verdict:
+    write(folder, took, 4, forms=forms)
     with open_case([folder]) as connection:
         return diagnose(connection)
 
@@ -57,6 +62,17 @@ def test_who_works_longer_than_the_only_other_one_with_the_same_work_is_where_to
 def test_what_costs_the_others_nothing_or_is_the_data_is_not(took: Took, tmp_path: Path) -> None:
     verdict = _verdict(took, tmp_path)
     assert not verdict.suspects and not verdict.leads
+
+
+@pytest.mark.parametrize(
+    ("forms", "said"), [(("loading",), (StageName.DATA, Cause.DATALOADER_STALL)), ((), (StageName.UNKNOWN, Cause.UNKNOWN))]
+)
+def test_the_stage_in_which_a_host_is_longer_has_its_name(
+    forms: tuple[str, ...], said: tuple[StageName, Cause], tmp_path: Path
+) -> None:
+    (suspect,) = _verdict(loads_long, tmp_path, *forms).suspects
+    assert suspect.ranks == (STAGES,)
+    assert (suspect.stage.name, suspect.cause) == said
 
 
 @pytest.mark.slow

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forensics.case.database import insert_rows
-from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces, call_paces, slow_members
+from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces, call_paces
+from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.steps.traced import TracedRecords
 from tests.recordings.cases import new_case
 
 MS = 1_000_000
@@ -39,7 +41,9 @@ def paces(took: Took, cut_at: int = 18, waits_ms: int = 0) -> CallPaces:
         files = [(rank, f"{rank}.fr", f"host{rank // 8}", rank, "fr", "ok", CALLS) for rank in ranks]
         insert_rows(case, "sources", "source_id path host rank kind status rows", [*files])
         insert_rows(case, "operations", _CALL, calls)
-        return call_paces(case, Roster({rank: RankFacts(rank, host=f"host{rank // 8}") for rank in ranks}, len(ranks)))
+        return call_paces(
+            case, Roster({rank: RankFacts(rank, host=f"host{rank // 8}") for rank in ranks}, len(ranks)), TracedRecords({})
+        )
 
 
 def slow(found: CallPaces) -> list[tuple[int, ...]]:
