@@ -11,7 +11,7 @@ from forensics.model import Evidence
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.passes import NEITHER
-from forensics.rules.reductions.steps.records import Record
+from forensics.rules.reductions.steps.records import UNKNOWN, Record
 
 
 def of_either(places: CallPlaces, delay: Delay, place: CallPlace, *, in_turn: bool = False) -> CallPlace:
@@ -25,8 +25,9 @@ def of_either(places: CallPlaces, delay: Delay, place: CallPlace, *, in_turn: bo
     at = own.record.issued(delay.communicator, delay.sequence) if own else None
     if own is None or own.passes is None or not at or own.record.is_message[at]:
         return place
-    before = _worked_before(own.record, at) if not in_turn else None if own.record.is_message[at - 1] else at - 1
-    if before is None:
+    before = _worked_before(own.record, at)
+    is_received = bool(own.record.is_message[at - 1])
+    if before is None or (is_received and (in_turn or _waits_between(own.record, before, at))):
         return place
     (first, direction), numbers = (each[[before, at]].tolist() for each in (own.passes.direction, own.passes.ordinal))
     if NEITHER in (first, direction) or (first == direction and numbers[0] == numbers[1]):
@@ -44,6 +45,13 @@ def _worked_before(record: Record, at: int) -> int | None:
     """The call before one, messages that were received aside; None where one was sent: its pass had ended."""
     apart = np.flatnonzero(~record.is_message[:at] | record.is_send[:at])
     return int(apart[-1]) if len(apart) and not record.is_message[apart[-1]] else None
+
+
+def _waits_between(record: Record, before: int, at: int) -> bool:
+    """Whether the host itself waited for a message between two calls: it received behind the one, and made the other then."""
+    over, received = record.end_ns[[before, at - 1]].tolist()
+    called, made = record.enqueued_ns[[at - 1, at]].tolist()
+    return UNKNOWN not in (over, received, called, made) and bool(over <= called and received <= made)
 
 
 def of_two_passes(place: CallPlace, turned: CallPlace) -> Iterator[Evidence]:
