@@ -8,20 +8,18 @@ from collections.abc import Iterator, Mapping
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
-from forensics.model import CoverageRow, Evidence, GroupRow, Outcome, Suspect, TimelineEntry
+from forensics.model import CoverageRow, Evidence, GroupRow, Suspect, TimelineEntry
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.calls.unread import unread
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.logs.reports import ONE_OPERATION
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
-from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster, SeenProcesses
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs
 from forensics.rules.reductions.ras.report import Ras
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text.evidence_text import ranks_text, wait_text
+from forensics.rules.reductions.text.evidence_text import wait_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 
@@ -251,16 +249,6 @@ SELECT text, path || coalesce('#line=' || locator, '') FROM (
 ) WHERE before > -$events OR place = 1 ORDER BY rank, place, before
 """
 _MOST_RANKS, _MOST_LINES, _LAST_EVENTS = 2, 6, 3
-_SECOND_LOOK = "a second collection some minutes later: it distinguishes a slow job from a stuck one"
-_STEP_TIMES = (
-    "step times: a log that prints them, traces of torch.profiler, or stages recorded by the job (`forensics recorder`); "
-    "with a bundle of a good run of the same job, `--baseline BUNDLE`"
-)
-_TIMED = " with times inside calls (TORCH_NCCL_ENABLE_TIMING=1): it shows which pass was slow"
-_FIRST_LOOK = (
-    "stacks of all ranks, while the job still runs or when it hangs again: `forensics collect --diagnose` on each host, or "
-    "`date; py-spy dump --pid PID` of each rank, twice, a minute apart"
-)
 
 
 def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) -> tuple[Evidence, ...]:
@@ -269,28 +257,3 @@ def last_lines(connection: DuckDBPyConnection, suspects: tuple[Suspect, ...]) ->
     rows = connection.execute(_LAST, {"ranks": ranks, "events": _LAST_EVENTS}).fetchall() if ranks else []
     lines = {text: Evidence(text, source) for text, source in reversed(rows)}
     return tuple(reversed(lines.values()))[-_MOST_LINES:]
-
-
-def would_change(
-    roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...], outcome: Outcome
-) -> tuple[str, ...]:
-    """Evidence that is lacking, about the ranks under suspicion first, and could turn the verdict."""
-    ranks = {rank for suspect in suspects[:3] for rank in suspect.ranks}
-    facts = [known for rank in sorted(ranks) if not (known := roster.rank(rank)).dead]
-    no_dump = [f.rank for f in facts if not f.has_recorder]
-    if outcome is Outcome.SLOWDOWN:
-        return (f"a Flight Recorder dump of {ranks_text(no_dump)}{_TIMED}",) if no_dump else ()
-    found = []
-    if no_stack := [f.rank for f in facts if not f.has_stack]:
-        found.append(f"a stack of {ranks_text(no_stack)}: it shows the stage")
-    if no_dump:
-        found.append(f"a Flight Recorder dump of {ranks_text(no_dump)}: it shows whether it entered the operation")
-    return (*found, *_of_motion(roster, liveness, pace, suspects))
-
-
-def _of_motion(roster: Roster, liveness: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[str]:
-    if liveness.shown:
-        yield from (_STEP_TIMES,) if not suspects and not pace.was_measured else ()
-    elif liveness.motion in (Motion.UNSEEN, Motion.TOO_EARLY):
-        looked = any(each.has_stack or each.has_recorder or each.sampled for each in roster.ranks.values())
-        yield _SECOND_LOOK if looked else _FIRST_LOOK

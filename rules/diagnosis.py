@@ -27,7 +27,7 @@ from forensics.rules.admission import Progress
 from forensics.rules.arbitration import Judgement, arbitrate
 from forensics.rules.began import dated
 from forensics.rules.comparison import Cleared, Comparison
-from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings, would_change
+from forensics.rules.context import coverage, group_rows, last_lines, not_checked, timeline, warnings
 from forensics.rules.defect_facts import shown_defects
 from forensics.rules.engine import FAILED, Overrides, discover, find, run, supply_of, thresholds
 from forensics.rules.explain import Observed, observed_in
@@ -66,6 +66,7 @@ from forensics.rules.soundness import held_against_each_other, sound, speed_of_s
 from forensics.rules.supply import Supply
 from forensics.rules.unplaced_error import beside_error
 from forensics.rules.victims import victims
+from forensics.rules.would_change import would_change
 from forensics.vocabulary import ONLY_IF
 
 FRONTIER = "FX170"

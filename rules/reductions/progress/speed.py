@@ -95,7 +95,8 @@ class Speed:
     `steps` of `step_ns` (median, at the end of the record) were examined. A slower job's steps take `factor` times as long as
     before since the moment `since_ns` on the clock of `source`; None where they became so gradually. `in_log`: shown by lines
     of a log, which show that a job became slower, not that it kept its speed to the end. `lost_ns` is what the longest of
-    steady steps took more than the middle one, by calls: the stages of marked steps tell why one is long.
+    steady steps took more than the middle one, by calls: the stages of marked steps tell why one is long. `few` is how many
+    steps were recorded, where they are too few.
     """
 
     pace: Pace
@@ -108,6 +109,7 @@ class Speed:
     source: str | None = None
     in_log: bool = False
     lost_ns: float = 0.0
+    few: int = 0
 
     @property
     def was_measured(self) -> bool:
@@ -140,7 +142,7 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     steps = [_of_window(window) for window in recorded if len(window.matrix.steps) > LEAST_STEPS]
     found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
     if not found.was_measured and (few := [each for each in recorded if 1 < len(each.matrix.steps) <= LEAST_STEPS]):
-        found = replace(found, reason=_of_few(few))
+        found = replace(found, reason=_of_few(few), few=max(len(window.matrix.steps) for window in few))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
 

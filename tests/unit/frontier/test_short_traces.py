@@ -54,6 +54,18 @@ def test_jitter_of_a_few_steps_accuses_nobody(tmp_path: Path, steps: int, seed: 
     found = _verdict(tmp_path, slow=None, steps=steps, seed=seed, noise=0.05)
     assert found.suspects == () and found.outcome is Outcome.INCONCLUSIVE
     assert "steps were compared" in _of_stages(found)
+    assert next(row for row in found.coverage if row.kind == "flight recorder").present == ()
+
+
+def test_how_long_few_steps_were_is_said(tmp_path: Path) -> None:
+    found = _verdict(tmp_path, slow=None, steps=5, noise=0.05)
+    assert "5 steps are recorded, of " in found.summary
+    assert found.would_change[0].startswith("a trace of more steps than 5")
+
+
+def test_a_placed_suspect_of_a_few_steps_needs_more_steps_and_no_dump(tmp_path: Path) -> None:
+    (wanted,) = _verdict(tmp_path, slow="data").would_change
+    assert wanted.startswith("a trace of more steps than 3")
 
 
 @pytest.mark.parametrize("steps", [2, 3, 4])
