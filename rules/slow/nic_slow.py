@@ -32,7 +32,8 @@ from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.crowded_hosts import CrowdedHosts, finding_of_crowded
 from forensics.rules.reductions.network.cuts import Cut, cuts
-from forensics.rules.reductions.network.slow_rails import LEAST_HOSTS, PlaceOf, places_of_nics
+from forensics.rules.reductions.network.epoch_rails import in_rails, on_rail, united
+from forensics.rules.reductions.network.slow_rails import places_of_nics
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -84,7 +85,9 @@ def _evaluate(
     of_hosts = {rank for end in whole for rank in end.ranks}
     ends = [*whole, *slow_ends(link for link in apart if of_hosts.isdisjoint(link.ends))]
     place_of = places_of_nics(roster, users)
-    ends = [end if _is_hidden(end, rates) else _on_rail(end, apart, place_of) for end in ends]
+    seen = [end for end in ends if not _is_hidden(end, rates)]
+    railed = in_rails([on_rail(end, apart, place_of) for end in seen], apart, place_of)
+    ends = [*railed, *(end for end in ends if end not in seen)]
     ends = [end for end in ends if _worst(end).cost >= least[end.is_open]]
     if len(ends) > _MOST_ENDS and 2 * len({rank for end in ends for rank in end.ranks}) > len(hosts):
         return  # a NIC that is slow stands out: where most are, what they wait for is not theirs
@@ -107,17 +110,6 @@ def _before_stop(
         if sure and plain and worst.cost >= thresholds["least_cost"]:
             found = hardware.refined(_finding(end, rates, users, calls, thresholds["likely_loss"]), (Cause.NETWORK_SLOW,))
             yield replace(found, of_past=True, confidence=Confidence.SUSPECT)
-
-
-def _on_rail(end: SlowEnd, judged: JudgedLinks, place_of: PlaceOf) -> SlowEnd:
-    """The same as a rail, where its NICs have one number on three hosts or more, and another number is sound on all of them."""
-    places = [place for rank in end.ranks if (place := place_of(rank)) is not None]
-    hosts, numbers = {host for host, _ in places}, {number for _, number in places}
-    if not end.is_open or len(numbers) > 1 or len(hosts) < max(LEAST_HOSTS, len(end.ranks)):
-        return end
-    sound = {rank for link in judged if not link.is_slow for rank in link.ends}
-    beside = {place[0] for rank in sound if (place := place_of(rank)) is not None and place[1] not in numbers}
-    return replace(end, is_rail=sound.isdisjoint(end.ranks) and hosts <= beside)
 
 
 def _is_hidden(end: SlowEnd, rates: LinkRates) -> bool:
@@ -171,15 +163,9 @@ def _by_host(ends: Sequence[SlowEnd], judged: JudgedLinks, hosts: Hosts) -> list
             seen[host].add(rank)
     single = {end.ranks[0]: end for end in ends if len(end.ranks) == 1}
     whole = [sorted(ranks) for _, ranks in sorted(seen.items()) if len(ranks) > 1 and ranks <= single.keys()]
-    together = [_united([single[rank] for rank in ranks]) for ranks in whole]
+    together = [replace(united([single[rank] for rank in ranks]), is_host=True) for ranks in whole]
     named = {rank for ranks in whole for rank in ranks}
     return [*together, *(end for end in ends if named.isdisjoint(end.ranks))]
-
-
-def _united(ends: Sequence[SlowEnd]) -> SlowEnd:
-    links = {link.ends: link for end in ends for link in end.links}
-    ranks = tuple(sorted(rank for end in ends for rank in end.ranks))
-    return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends), is_host=True)
 
 
 def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, likely: float) -> Finding:
