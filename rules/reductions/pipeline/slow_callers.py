@@ -30,6 +30,8 @@ _MOST_NS = 200_000.0
 _SLOW, _SOUND = 2.0, 1.4
 # Of its steps: of one that began before the host became slow the shortest times are the usual ones.
 _NEARLY_ALL = 0.75
+# Of the ranks of each host: records of others may be cut.
+_LEAST_SEEN = 0.5
 # Long steps, ranks of the host, and other hosts: one rank may have work that the others have no part in.
 _LEAST_LONG, _LEAST_RANKS, _LEAST_OTHERS = 3, 2, 2
 _RIVAL = "tracing or debug output that was on for its ranks in these steps leaves the same evidence"
@@ -37,10 +39,10 @@ _RIVAL = "tracing or debug output that was on for its ranks in these steps leave
 
 @dataclass(frozen=True, slots=True)
 class SlowCaller:
-    """A host whose `ranks` (all that run there) take `factor` times as long from one call to the next in all long steps.
+    """A host whose `ranks` take `factor` times as long from one call to the next in all long steps, as far as recorded.
 
-    These are `long` of `steps`, and longer than usual by `lost_ns` in all, `share` of their time. Usually a call follows on
-    another after `usual_ns`; on the slowest other host it takes `others` times as long in the same steps.
+    `ranks` are all that run there. The `long` ones of `steps` are longer than usual by `lost_ns` in all, `share` of their time.
+    Usually a call follows on another after `usual_ns`; on the slowest other host it takes `others` times as long then.
     """
 
     host: str
@@ -62,19 +64,22 @@ SlowCallers = NewType("SlowCallers", tuple[SlowCaller, ...])
 def slow_callers(times: StepTimes, roster: Roster) -> SlowCallers:
     """Hold the calls of each rank in the long steps against those in its usual ones."""
     long = dict(times.long())
-    on: dict[str | None, list[int]] = defaultdict(list)
+    on: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(roster.ranks):
-        on[roster.host_of(rank)].append(rank)
-    if len(long) < _LEAST_LONG or times.is_traced or len(on) <= _LEAST_OTHERS or not times.ranks.keys() >= roster.ranks.keys():
+        if host := roster.host_of(rank):
+            on[host].append(rank)
+    seen = {host: [rank for rank in ranks if rank in times.ranks] for host, ranks in on.items()}
+    whole = all(len(seen[host]) >= _LEAST_SEEN * len(ranks) for host, ranks in on.items())
+    if len(long) < _LEAST_LONG or times.is_traced or len(on) <= _LEAST_OTHERS or not whole:
         return SlowCallers(())
-    factors = {rank: _factors(times.ranks[rank], [*long]) for rank in roster.ranks}
-    slow = [host for host, ranks in on.items() if all(_is_slow(*factors[rank][1:]) for rank in ranks)]
-    sound = [host for host, ranks in on.items() if all(_is_sound(*factors[rank][1:]) for rank in ranks)]
-    if len(slow) != 1 or slow[0] is None or len(sound) + 1 != len(on) or len(on[slow[0]]) < _LEAST_RANKS:
+    factors = {rank: _factors(times.ranks[rank], [*long]) for ranks in seen.values() for rank in ranks}
+    slow = [host for host, ranks in seen.items() if all(_is_slow(*factors[rank][1:]) for rank in ranks)]
+    sound = [host for host, ranks in seen.items() if all(_is_sound(*factors[rank][1:]) for rank in ranks)]
+    if len(slow) != 1 or len(sound) + 1 != len(on) or len(seen[slow[0]]) < _LEAST_RANKS:
         return SlowCallers(())
     lost, took = sum(long.values()), float(times.length[np.isin(times.number, [*long])].sum())
-    by_host = {host: float(np.median([np.nanmedian(factors[rank][1]) for rank in ranks])) for host, ranks in on.items()}
-    usual = float(np.median([factors[rank][0] for rank in on[slow[0]]]))
+    by_host = {host: float(np.median([np.nanmedian(factors[rank][1]) for rank in ranks])) for host, ranks in seen.items()}
+    usual = float(np.median([factors[rank][0] for rank in seen[slow[0]]]))
     others = max(factor for host, factor in by_host.items() if host != slow[0])
     ranks, count = tuple(on[slow[0]]), len(times.number)
     return SlowCallers((SlowCaller(slow[0], ranks, len(long), count, by_host[slow[0]], usual, others, lost, lost / took),))
@@ -134,8 +139,8 @@ def findings_of_callers(callers: SlowCallers, busy: BusyHosts) -> Iterator[Findi
 def _evidence(each: SlowCaller) -> Iterator[Evidence]:
     often = f"in the {each.long} long steps of {each.steps}"
     yield Evidence(
-        f"every rank of {each.host} takes {each.factor:.1f} times as long from one call to the next, where nothing holds it "
-        f"up, {often} ({each.usual_ns / 1e3:.0f} us in the others)"
+        f"every recorded rank of {each.host} takes {each.factor:.1f} times as long from one call to the next, where nothing "
+        f"holds it up, {often} ({each.usual_ns / 1e3:.0f} us in the others)"
     )
     yield Evidence(f"ranks of all other hosts take {each.others:.1f} times as long at most in the same steps")
     yield Evidence(f"these steps are {100 * each.share / (1 - each.share):.0f} % longer than usual")
