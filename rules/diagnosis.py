@@ -173,7 +173,7 @@ def _where_to_begin(
     if supply.get(Liveness).shown:
         if steady is not None:
             return () if steady.by else tuple(supply.call(power_leads))
-        stages = (*supply.call(frontier_leads), *supply.call(power_leads))
+        stages = (*dict.fromkeys(supply.call(frontier_leads)), *supply.call(power_leads))
         hardware = (*supply.call(of_speed), *supply.call(host_leads))
         return (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads), *stages, *hardware)
     heard = supply.get(Logged)

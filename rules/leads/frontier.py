@@ -20,6 +20,8 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 
 # Of a step: no sound job spends so much in a stage beside its passes, or in its own transfers.
 _MOST, _MOST_IN_CALLS = 0.5, 0.75
+# To the nearest per cent.
+_ALL = 0.995
 # Passes compute in every job, and what lies in no stage may be the wait for a device.
 _NO_PASSES = (StageName.DATA, StageName.CALLBACKS, StageName.CHECKPOINT, StageName.EVAL)
 _PASSES = (StageName.FORWARD, StageName.BACKWARD)
@@ -107,7 +109,8 @@ def _others_wait(matrix: StageMatrix, in_calls: InCalls) -> Iterator[str]:
     if matrix.missing and least >= _MOST_IN_CALLS:
         here = ranks_text(matrix.ranks)
         who = f"{here} is" if len(matrix.ranks) == 1 else f"{here} are each"
-        spent = f"{100 * least:.0f} % {'' if len(matrix.ranks) == 1 else 'or more '}of the recorded steps"
+        part = f"{100 * least:.0f} % {'' if len(matrix.ranks) == 1 else 'or more '}of" if least < _ALL else "all of"
+        spent = f"{part} the recorded steps"
         it = "it" if len(matrix.missing) == 1 else "one of these"
         yield (
             f"a trace or the stages of {ranks_text(matrix.missing)}: {who} in collectives for {spent}, waiting for {it} or for "
