@@ -193,8 +193,6 @@ RULE = Rule(
         Threshold("most_of_peak", 0.65, "at a stretch, in the newest epochs of the logs: sound NICs reach eight tenths"),
         Threshold("most_of_peak_uneven", 0.5, "the same, where hosts differ: lines of sound hosts are far from it"),
         Threshold("most_in_turn", 0.8, "by work requests, at each host: NICs that wait for a slow host reach nine tenths"),
-        Threshold("most_of_peak_uneven", 0.5, "the same, where hosts differ: lines of sound hosts are far from it"),
-        Threshold("most_in_turn", 0.8, "by work requests, at each host: NICs that wait for a slow host reach nine tenths"),
         Threshold("most_of_past", 0.7, "of what links between hosts moved before, where all fell: sound ones keep nine tenths"),
         Threshold("least_lost", 0.05, "of the time, at the NIC that has most work: less delays nobody"),
         Threshold("least_even", 0.8, "of what the fastest host moves (median of its NICs): two would be slow by as much"),
