@@ -21,8 +21,8 @@ def working_thread(main: Sequence[Activity], threads: Mapping[int, Sequence[Acti
     process, by number. Of several with code of their own the one that communicates is taken; None where no one or more than
     one is left, or the main thread may run the job.
     """
-    if main and all(map(_waits_for_future, main)):
-        return _communicating_item(threads)
+    if main and all(map(_waits_for_future, main)) and (item := _communicating_item(threads, len(main))) is not None:
+        return item
     if not all(map(_serves, main)):
         return None
     count = len(main) or max(map(len, threads.values()), default=0)
@@ -40,8 +40,8 @@ def _waits_for_future(activity: Activity) -> bool:
     return any(_is_of(entry, "concurrent/futures/_base.py", "result") for entry in activity.python_path[:2])
 
 
-def _communicating_item(threads: Mapping[int, Sequence[Activity]]) -> int | None:
-    """The only thread with an item of an executor, where it is in communication in every sample: the future is that item's.
+def _communicating_item(threads: Mapping[int, Sequence[Activity]], count: int) -> int | None:
+    """The only thread with an item of an executor, if it communicates in all `count` samples: the future is that item's.
 
     A thread that works is not taken: the wait for it is a stall of this process, and it need not be what is waited for.
     """
@@ -49,7 +49,8 @@ def _communicating_item(threads: Mapping[int, Sequence[Activity]]) -> int | None
     if len(items) != 1:
         return None
     ((thread, samples),) = items.items()
-    return thread if all(_runs_item(sample) and sample.communicating for sample in samples) else None
+    communicates = all(_runs_item(sample) and sample.communicating for sample in samples)
+    return thread if communicates and len(samples) == count else None
 
 
 def _runs_item(activity: Activity) -> bool:

@@ -12,7 +12,7 @@ from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.working_thread import working_thread
 from tests.recordings.collection import Collection
 from tests.recordings.job import SECOND
-from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, JOB, LIB, Place
+from tests.recordings.places import ALL_REDUCE, CHECKPOINT, HOST_CODE, JOB, LIB, SITE, Place
 from tests.recordings.verdicts import blamed, leaders, verdict_of
 
 FUTURE: Place = (
@@ -21,6 +21,7 @@ FUTURE: Place = (
     ("main", JOB, 88),
     ("<module>", JOB, 97),
 )
+SERVES: Place = (*FUTURE[:2], ("Worker.main_loop", f"{SITE}actors/worker.py", 1069))
 ITEM: Place = (
     ("_WorkItem.run", f"{LIB}concurrent/futures/thread.py", 58),
     ("_worker", f"{LIB}concurrent/futures/thread.py", 83),
@@ -99,8 +100,17 @@ def number(main: Place, *threads: Place) -> int | None:
         (FUTURE, (UPLOADS,), None),
         (FUTURE, (ALL_REDUCE,), None),
         (HOST_CODE, (GATHERS,), None),
+        (SERVES, (HOST_CODE,), 1),
     ],
-    ids=["an item", "beside a thread", "two items", "one that works", "a thread", "a main thread at work"],
+    ids=[
+        "an item",
+        "beside a thread",
+        "two items",
+        "one that works",
+        "a thread",
+        "at work",
+        "a library that waits",
+    ],
 )
 def test_only_the_one_item_can_be_what_a_future_is_of(main: Place, threads: tuple[Place, ...], expected: int | None) -> None:
     assert number(main, *threads) == expected
