@@ -49,8 +49,7 @@ from forensics.rules.reductions.text.seen import Seen
 _PAUSE = "a host is held up for as long now and then in a sound job: garbage collection, the operating system, a file system"
 _HICCUP = "one step longer by so little is no fault: an allocation of memory holds a host up for as long"
 _SHOWN, _MS = 3, 1_000_000
-# GPUs of a node: somebody can look at them one by one.
-_LARGEST_NODE = 8
+_LARGEST_NODE = 8  # GPUs of a node: somebody can look at them one by one
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
