@@ -37,7 +37,7 @@ def _evaluate(
     is_slower = speed.pace is Pace.SLOWER and not found.shared
     # Who is waited for at most of so many moments takes half of the time of all others.
     often = len(found.rounds) >= max(thresholds["least_rounds"], thresholds["least_part"] * found.sampled)
-    is_last = often and liveness.shown and speed.pace is not Pace.STEADY and meet_as_equals(found, stacks)
+    is_last = often and (liveness.shown or found.came) and speed.pace is not Pace.STEADY and meet_as_equals(found, stacks)
     if is_slower or is_last:
         yield _finding(found, stacks[found.rank], speed if speed.pace is Pace.SLOWER else None, liveness, text)
 

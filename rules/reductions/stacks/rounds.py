@@ -60,13 +60,15 @@ class WaitsBeside:
 class AloneAtWork:
     """The one rank that is at work while all others wait, and the rounds in which it is, in their order.
 
-    `sampled` is the number of all rounds, `shared` of those in which several ranks are at work, or another one alone.
+    `sampled` is the number of all rounds, `shared` of those in which several ranks are at work, or another one alone. `came`:
+    it was seen in communication with all others between two of its rounds, and what these waited in has ended by then.
     """
 
     rank: int
     rounds: tuple[Round, ...]
     sampled: int
     shared: int
+    came: bool = False
 
     def samples(self, found: Stacks) -> list[Sample]:
         """Those of the main thread of a rank in these rounds, in their order."""
@@ -91,7 +93,9 @@ def alone_at_work(
     others = turns.total() - count
     if len(stacks) ** (count - others - 1) < least_odds or all(_meet_at_barrier(each, stacks) for each in alone):
         return None
-    return AloneAtWork(rank, alone, len(whole), sum(bool(each.outside - {rank}) for each in whole))
+    shared = sum(bool(each.outside - {rank}) for each in whole)
+    came = any(alone[0].number < each.number < alone[-1].number for each in whole if not each.outside)
+    return AloneAtWork(rank, alone, len(whole), shared, came)
 
 
 def usual_sample(samples: Sequence[Sample], kind: Callable[[Sample], Hashable]) -> Sample:

@@ -107,6 +107,19 @@ def test_what_looks_alike_is_not_called_slow(
     assert not [suspect for suspect in verdict.suspects if "FX176" in suspect.rules]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [((*ALONE[:3], ALL_REDUCE, *ALONE[3:]), {2}), ((ALL_REDUCE, *ALONE), set()), ((*ALONE, ALL_REDUCE), set())],
+    ids=["comes in between", "comes at first", "comes at last"],
+)
+def test_who_comes_to_the_others_and_leaves_them_again_moves_the_job(
+    rounds: Sequence[Place], expected: set[int], tmp_path: Path
+) -> None:
+    """Nothing else shows it: rank 0 writes nothing. A rank that hangs behind one call was in that call before."""
+    verdict = _verdict({2: rounds}, tmp_path, wrote={0: 0})
+    assert {rank for each in verdict.suspects if "FX176" in each.rules for rank in each.ranks} == expected
+
+
 def test_a_step_longer_than_what_lies_between_two_samples_moves_the_job_as_well(tmp_path: Path) -> None:
     (suspect,) = _verdict({2: ALONE}, tmp_path, pauses={2, 3}).suspects
     assert (suspect.ranks, suspect.rules) == ((2,), ("FX176",))
