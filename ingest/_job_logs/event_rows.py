@@ -112,6 +112,11 @@ class Events:
             for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
         ]
 
+    def set_aside(self, kind: str, subject: str) -> None:
+        """What was said so shows nothing, as what is of an attempt that is over."""
+        said = zip(self.columns["kind"], self.columns["subject"], strict=True)
+        self.columns["kind"] = [f"{_EARLIER}{kind}" if each == (kind, subject) else each[0] for each in said]
+
     def begin_after_gap(self) -> int | None:
         """The line of the first event after the last gap that no job waits through, or of the last tests that all passed.
 

@@ -8,13 +8,17 @@ are called alike, and one that came to its end in good order counts never.
 from __future__ import annotations
 
 import re
+import signal
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from forensics.ingest._job_logs.ended import DESCRIBED
 from forensics.ingest._job_logs.event_owners import LAUNCHER
 from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.line_origin import Origin
 
-_RUNS = "Running"
+_RUNS, _KILLED = "Running", "OOMKilled"
 # What keeps a pod from its work; a pod of which the memory ran out is read as an end (pods.py).
 _STATES = (
     *("Error", "CrashLoopBackOff", "Evicted", "Pending", "ContainerCreating", "ContainerStatusUnknown", "NodeLost", "Unknown"),
@@ -60,13 +64,30 @@ class PodRows:
             rows[found["pod"]] = _Row(number, found["pod"], found["state"], line)
 
     def add_to(self, events: Events) -> None:
-        """Each pod in another state than the running ones of its job."""
+        """Each pod in another state than the running ones of its job; what is said of pods of other jobs shows nothing."""
+        states = {row.pod: row.state for rows in self._by_job.values() for row in rows.values()}
+        for pod in killed_in_another_job(states):
+            events.set_aside("process_exit", killed(pod))
         for rows in self._by_job.values():
             running = sum(row.state == _RUNS for row in rows.values())
             for row in rows.values() if running else ():
                 if row.state in _STATES:
                     subject = f"pod={row.pod} state={row.state} running={running}"
                     events.add(row.line, "pod_not_running", subject, row.text, None, Origin(None, LAUNCHER, "", 0))
+
+
+def killed(pod: str) -> str:
+    """The subject of the end of a pod that a listing says was killed for its memory."""
+    return f"exitcode={128 + signal.SIGKILL} pod={pod}{DESCRIBED}"
+
+
+def killed_in_another_job(states: Mapping[str, str]) -> frozenset[str]:
+    """Pods killed for their memory that are called like no other one of a listing in which pods of something else run."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for pod in states:
+        by_name[pod.partition("-")[0]].append(pod)
+    alone = {pods[0] for pods in by_name.values() if len(pods) == 1 and states[pods[0]] == _KILLED}
+    return frozenset(alone) if _RUNS in states.values() else frozenset()
 
 
 def _job(pod: str) -> str | None:

@@ -205,7 +205,8 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         account.feed(number, line)
         condor.feed(number, line)
         jobs.feed(line)
-        for said in (*table.feed(line), *machines.feed(line)):
+        table.feed(number, line)
+        for said in machines.feed(line):
             _add(columns, number, line, *said)
         if pod is not None:
             indexed.feed(line, pod)
@@ -225,7 +226,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
-    for end in (*account.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost()):
+    for end in (*account.ends(), *table.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost()):
         _add(columns, *end)
     if columns["kind"]:
         yield Batch("log_events", columns)

@@ -7,9 +7,9 @@ the others has no rank.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.pod_rows import killed, killed_in_another_job
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
@@ -29,19 +29,29 @@ class PodTable:
 
     def __init__(self) -> None:
         self._nodes: dict[str, str] = {}
+        self._states: dict[str, str] = {}
+        self._killed: dict[str, tuple[int, str]] = {}
         self._is_inside = False
 
-    def feed(self, line: str) -> Iterator[tuple[str, str]]:
-        """Take one line; (kind, subject) of a pod that the table says was killed for its memory."""
+    def feed(self, number: int, line: str) -> None:
+        """Take one line."""
         if HEADER.match(line):
             self._is_inside = True
         elif self._is_inside and len(self._nodes) < _MOST and (row := _ROW.fullmatch(line.rstrip())):
             if not any(word in row["pod"] for word in _LAUNCHES):
                 self._nodes[row["pod"]] = row["node"]
+            self._states[row["pod"]] = row["status"]
             if row["status"] == "OOMKilled":
-                yield "process_exit", f"exitcode={128 + signal.SIGKILL} pod={row['pod']} time=list by=mpi"
+                self._killed[row["pod"]] = number, line
         else:
             self._is_inside = False
+
+    def ends(self) -> Iterator[tuple[int, str, str, str]]:
+        """(line, text, kind, subject) of each pod that the table says was killed for its memory, of the job that runs."""
+        others = killed_in_another_job(self._states)
+        for pod, (number, line) in self._killed.items():
+            if pod not in others:
+                yield number, line, "process_exit", killed(pod)
 
     def batches(self) -> Iterator[Batch]:
         """Nodes of pods as settings, and the pods in the order of their numbers, masters first."""

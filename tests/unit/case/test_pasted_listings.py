@@ -39,3 +39,28 @@ def test_a_listing_in_a_log_is_read_once(tmp_path: Path) -> None:
     steps = "".join(f"step {number}/90 loss 2.{number}\n" for number in range(10, 40))
     leads = pasted(tmp_path, steps + PODS.format("OOMKilled")).leads
     assert [lead for lead in leads if "pod fit-worker-1" in lead] == list(leads[:1])
+
+
+HEADING = "NAME   READY   STATUS   RESTARTS   AGE{0}\n"
+ROW = "{0}   0/1   {1}   0   9h{2}\n"
+
+
+@pytest.mark.parametrize("wide", [("", ""), ("   IP   NODE", "   10.0.0.4   g-1")], ids=["plain", "wide"])
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ({"old-worker-0": "OOMKilled", "fit-worker-0": "Running", "fit-worker-1": "Running"}, False),
+        ({"fit-worker-2": "OOMKilled", "fit-worker-0": "Running", "fit-worker-1": "Running"}, True),
+        ({"fit-decode-0": "OOMKilled", "fit-prefill-0": "Running", "fit-prefill-1": "Running"}, True),
+        ({"old-worker-0": "OOMKilled", "fit-worker-0": "Error"}, True),
+        ({"old-worker-0": "OOMKilled"}, True),
+    ],
+    ids=["of another job", "of the job", "of another role", "none runs", "alone"],
+)
+def test_a_pod_of_another_job_that_was_killed_is_no_end_of_this_one(
+    tmp_path: Path, wide: tuple[str, str], pods: dict[str, str], expected: bool
+) -> None:
+    rows = "".join(ROW.format(pod, state, wide[1]) for pod, state in pods.items())
+    (tmp_path / "pods.txt").write_text(HEADING.format(wide[0]) + rows)
+    (tmp_path / "job.log").write_text("".join(f"step {number}/90 loss 2.{number}\n" for number in range(10, 40)))
+    assert any("which ended" in lead for lead in verdict_of(tmp_path).leads) is expected
