@@ -29,7 +29,12 @@ _ERROR = "Error: Failed to "
 
 def has_refused(text: str) -> bool:
     """Whether py-spy says of a process in the text that it is stopped, or gone."""
-    return _ERROR in text and any(_STOPPED.fullmatch(line) or _GONE.fullmatch(line) for line in text.splitlines())
+    return _ERROR in text and any(is_refused(line) for line in text.splitlines())
+
+
+def is_refused(line: str) -> bool:
+    """Whether a line says so."""
+    return _STOPPED.fullmatch(line) is not None or _GONE.fullmatch(line) is not None
 
 
 class RefusedDumps:

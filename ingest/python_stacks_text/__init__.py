@@ -14,7 +14,7 @@ from forensics.ingest._shared.device_kernels import DeviceKernels, is_kernels
 from forensics.ingest._shared.dump_times import time_in
 from forensics.ingest._shared.process_titles import dumped
 from forensics.ingest._shared.prompts import is_command
-from forensics.ingest._shared.refused_dumps import RefusedDumps, has_refused
+from forensics.ingest._shared.refused_dumps import RefusedDumps, has_refused, is_refused
 from forensics.ingest._shared.stack_frames import frame
 from forensics.ingest._shared.stack_headings import Heading, heading_of, host_before, is_rule
 from forensics.ingest._shared.stack_rows import stack_batches
@@ -100,7 +100,7 @@ def _written(line: str) -> tuple[Writer, str]:
     """Who wrote a line of a dump, by what stands in front of it, and the line without that."""
     found = front(line)
     text = found.bare[found.text :]
-    if text != line and _is_of_a_stack(text):
+    if text != line and (_is_of_a_stack(text) or is_refused(text)):
         return (found.rank, found.labels), text
     if (answered := host_before(line)) and _is_of_a_stack(answered[1]):
         return (None, (("pod", answered[0]),)), answered[1]

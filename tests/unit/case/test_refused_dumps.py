@@ -118,3 +118,11 @@ def test_a_pod_of_unknown_rank_in_which_there_is_no_such_process(
     leads = [lead for lead in verdict.leads if "py-spy did not find it" in lead]
     assert not verdict.suspects
     assert [f"process 1 of {expected}:" in lead for lead in leads] == ([True] if expected else [])
+
+
+def test_times_in_front_of_all_lines_change_nothing(tmp_path: Path) -> None:
+    parts = [ASKED.format(f"gpt-{number}") + (GONE if number == 2 else WAITS.format(1)) for number in range(4)]
+    lines = "\n".join(parts).splitlines()
+    path = tmp_path / "stacks.txt"
+    path.write_text("".join(f"2026-02-11T04:00:{number % 60:02d}.000Z {line}\n" for number, line in enumerate(lines)))
+    assert any("process 1 of gpt-2:" in lead for lead in diagnose(open_case([path])).leads)
