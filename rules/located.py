@@ -120,6 +120,8 @@ def _reduced(stage: StageRef, layout: Layout, members: Members) -> StageRef:
 
 
 def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
+    if suspect.stage.microbatch is not None:
+        return suspect.stage
     if suspect.cause in _OF_PROGRAMS and len(suspect.ranks) == 1:
         # What its peers wait in comes after the call in which its program was another one.
         place = places.of_deviation(suspect.ranks[0])

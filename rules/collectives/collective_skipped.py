@@ -1,4 +1,4 @@
-"""One rank issued one collective less, or one more, than its peers."""
+"""One rank issued one collective less, or one more, than its peers, or left out a message."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from forensics.rules.reductions.mismatch.alignments import Parting, Partings
 from forensics.rules.reductions.mismatch.call_mismatches import MismatchFindings
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, Disagreement, Disagreements
 from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
+from forensics.rules.reductions.mismatch.left_out_messages import LeftOut, LeftOutMessages
 from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
 from forensics.rules.reductions.mismatch.racing_threads import Races
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.text import evidence_text
@@ -44,6 +46,8 @@ def _evaluate(
     blocking: BlockingMismatches,
     partings: Partings,
     miscounts: Miscounts,
+    messages: LeftOutMessages,
+    passes: CallPlaces,
     places: MismatchedPlaces,
     races: Races,
     mismatched: MismatchFindings,
@@ -62,6 +66,8 @@ def _evaluate(
         yield replace(found, stage=stage, evidence=(*_parting(partings, places, mismatch, how), *found.evidence))
     for miscount in miscounts:
         yield _miscounted(graph, text, miscount, thresholds["least_voters"])
+    for left_out in messages:
+        yield _unmatched(graph, passes, text, left_out)
 
 
 def _left_out(mismatched: MismatchFindings, mismatch: Disagreement, parting: Parting | None) -> StageRef | None:
@@ -95,6 +101,32 @@ def _miscounted(graph: WaitGraph, text: EvidenceText, found: Miscount, least_vot
         granularity=Granularity.of_ranks(found.odd),
         since=text.since(waits),
         next_steps=(f"{who} {_WORDS[found.kind]}: find a branch that depends on the rank or its data",),
+    )
+
+
+def _unmatched(graph: WaitGraph, passes: CallPlaces, text: EvidenceText, found: LeftOut) -> Finding:
+    """A message among messages that all look alike, in the pass in which those that work in step with the rank made it."""
+    place = passes.of_call(found.equal, found.communicator, found.sequence) or CallPlace()
+    between = f"between numbers {found.anchor - 1} and {found.anchor} of {found.measure}"
+    made = f"rank {found.rank} made no {found.kind} with rank {found.peer} {between}, and later ones"
+    equal = f"rank {found.equal}, which works in step with it, made one there"
+    return Finding(
+        ranks=(found.rank,),
+        cause=Cause.P2P_UNMATCHED,
+        stage=StageRef(
+            StageName(place.direction) if place.direction else StageName.UNKNOWN,
+            Component.COMMUNICATION,
+            direction=place.direction,
+            operation=found.kind,
+            microbatch=place.microbatch,
+            model_chunk=place.chunk,
+            pipeline_stage=place.stage,
+        ),
+        belief=Belief.MISMATCH,
+        confidence=Confidence.LIKELY,
+        evidence=(Evidence(f"{made}; {equal}", found.source), *text.stack(found.rank)),
+        since=text.since([wait for wait in graph.waits if found.rank in wait.missing]),
+        next_steps=(f"rank {found.rank} left out a {found.kind}: find a branch that depends on the rank or its data",),
     )
 
 

@@ -17,6 +17,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.mismatch.left_out_messages import LeftOutMessages
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.text import evidence_text
@@ -29,11 +30,14 @@ from forensics.rules.reductions.waits.order_history import CallOrder
 _MANY = 3
 
 
-def _evaluate(graph: WaitGraph, miscounts: Miscounts, order: CallOrder, text: EvidenceText) -> Iterator[Finding]:
+def _evaluate(
+    graph: WaitGraph, miscounts: Miscounts, messages: LeftOutMessages, order: CallOrder, text: EvidenceText
+) -> Iterator[Finding]:
     # Hosts post messages ahead: while they wait for a rank that does not come, those behind each other are no circle yet.
     is_held = bool(graph.free_roots)
     for root in graph.roots:
-        if any(set(found.odd) <= _involved(root) for found in miscounts):
+        left_out = any(found.rank in root.ranks for found in messages)
+        if left_out or any(set(found.odd) <= _involved(root) for found in miscounts):
             continue  # not another order, but another number of calls (FX120)
         if root.kind is RootKind.CYCLE and all(wait.communicator for wait in root.waits):
             if any(_closed_elsewhere(root, wait) for wait in root.waits):
