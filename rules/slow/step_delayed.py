@@ -35,7 +35,7 @@ from forensics.rules.reductions.pipeline.delay_roots import Blame, roots_of
 from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, is_brief, nearly_as_long, stands_out
-from forensics.rules.reductions.pipeline.on_path import OnPath, on_path
+from forensics.rules.reductions.pipeline.on_path import OnPath, agreeing, on_path
 from forensics.rules.reductions.pipeline.slow_callers import SlowCallers, findings_of_callers
 from forensics.rules.reductions.pipeline.slow_hosts import HostsByPasses, findings_of_hosts
 from forensics.rules.reductions.pipeline.slow_steps import SlowSteps
@@ -80,7 +80,7 @@ def _evaluate(
         least = thresholds["least_again"], thresholds["least_steps_lost"]
         if found[0].by_arrivals and not stands_out(delays, found, places, roster.hosts, *least):
             continue
-        path = on_path(found, places, slow)
+        path = on_path(found, places, agreeing(slow, delays))
         if path.is_absorbed:
             continue
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)

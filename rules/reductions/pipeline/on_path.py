@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from forensics.model import Evidence, Finding, Impact
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
-from forensics.rules.reductions.pipeline.delay import Delay
+from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 from forensics.rules.reductions.text.evidence_text import counted
@@ -94,6 +94,20 @@ def named(step: SlowStep, node: int) -> str:
     """A pass in words."""
     part, own = step.part(node)
     return pass_text(part.place(own), step.ranks(node))
+
+
+def agreeing(slow: SlowSteps, delays: Delays) -> SlowSteps:
+    """The slow steps of which some late pass is of a rank that held the step up by its calls, where both are known.
+
+    Of the others one of both is wrong, and the path rests on more that was inferred.
+    """
+    return replace(slow, found=tuple(step for step in slow.found if _agrees(step, delays)))
+
+
+def _agrees(step: SlowStep, delays: Delays) -> bool:
+    held_up = {rank for delay in delays.found if delay.step == step.number for rank in delay.ranks}
+    late = {rank for node in step.judged.late.tolist() for rank in step.ranks(node)}
+    return not held_up or not late or not held_up.isdisjoint(late)
 
 
 def on_path(found: Sequence[Delay], places: CallPlaces, slow: SlowSteps) -> OnPath:

@@ -10,18 +10,15 @@ import numpy as np
 from forensics.model import CriticalPathRow, PassRow, PathRank
 from forensics.rules.reductions.pipeline.call_places import WORDS
 from forensics.rules.reductions.pipeline.delay import Delays
+from forensics.rules.reductions.pipeline.on_path import agreeing
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
 
 _MOST_PASSES = 4096
 
 
 def critical_path_row(slow: SlowSteps, delays: Delays) -> CriticalPathRow | None:
-    """The path through the slowest step whose passes could be dated; None without one.
-
-    A step is left out whose late passes are of none of the ranks that the calls say it waited for: one of both is wrong, and
-    the path rests on more that was inferred.
-    """
-    found = tuple(step for step in slow.found if _agrees(step, delays))
+    """The path through the slowest step whose passes could be dated, and agree with its calls; None without one."""
+    found = agreeing(slow, delays).found
     if not found:
         return None
     worst = max(found, key=lambda step: (step.judged.times.makespan, -step.number))
@@ -58,13 +55,6 @@ def pass_row(step: SlowStep, node: int) -> PassRow:
         slack_ns=round(float(step.judged.times.slack[node])),
         is_late=node in step.judged.late,
     )
-
-
-def _agrees(step: SlowStep, delays: Delays) -> bool:
-    """Whether some late pass is of a rank that held the step up, where both are known."""
-    held_up = {rank for delay in delays.found if delay.step == step.number for rank in delay.ranks}
-    late = {rank for node in step.judged.late.tolist() for rank in step.ranks(node)}
-    return not held_up or not late or not held_up.isdisjoint(late)
 
 
 def late_in(found: Sequence[SlowStep]) -> tuple[PathRank, ...]:

@@ -16,7 +16,7 @@ from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.pipeline.call_places import CallPlace
 from forensics.rules.reductions.pipeline.critical_path import judged, longest
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
-from forensics.rules.reductions.pipeline.on_path import absorbed, on_path
+from forensics.rules.reductions.pipeline.on_path import absorbed, agreeing, on_path
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.schedules import Schedule, graph
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps
@@ -162,7 +162,9 @@ def test_a_path_whose_late_passes_are_of_other_ranks_than_the_calls_wait_for_is_
     found: tuple[Delay, ...], is_shown: bool
 ) -> None:
     node = int(np.flatnonzero(slow_step({}).parts[0].stage == 2)[3])
-    assert (critical_path_row(SlowSteps((slow_step({node: 500e6}),), 1, 1), shown_by(*found)) is not None) is is_shown
+    slow = SlowSteps((slow_step({node: 500e6}),), 1, 1)
+    assert (critical_path_row(slow, shown_by(*found)) is not None) is is_shown
+    assert bool(agreeing(slow, shown_by(*found)).found) is is_shown
 
 
 def test_a_delay_that_its_slack_takes_up_is_distinguished_from_one_that_costs() -> None:
