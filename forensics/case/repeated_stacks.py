@@ -41,6 +41,13 @@ UPDATE stacks SET sample = n.number FROM numbered n WHERE stacks.source_id = n.s
 """
 
 
+_TIME = """
+UPDATE stacks SET clock_s = t.time FROM timed t WHERE stacks.source_id = t.source_id
+    AND coalesce(stacks.sample, 0) = t.dump AND coalesce(stacks.is_child, false) = t.is_child
+    AND coalesce(stacks.pid, -1) = t.pid
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Moment:
     """One moment of a process: the capture that stands for it, and those that only repeat it or cannot be placed in time."""
@@ -79,6 +86,8 @@ def number_stacks(connection: Connection, artefacts: Artefacts) -> None:
             numbers.append((moment.kept, number))
             drops += [(other, _reason(moment, other)) for other in moment.others]
             records.append(_record(moment, number, len(moments)))
+    named = [(item, item.clock_s) for item in captures if item.taken.is_named and item.clock_s is not None]
+    _apply(connection, (_TIME,), "timed", "time", named)
     _apply(connection, (_DROP, _DROPPED_SOURCES), "dropped", "reason", drops)
     _apply(connection, (_NUMBER,), "numbered", "number", [each for each in numbers if each[1] != each[0].dump])
     insert_rows(connection, "moments", "rank pid is_child sample time_ns captures proof agreed", records)
@@ -111,8 +120,8 @@ def _with_named_times(captures: list[StackCapture]) -> list[StackCapture]:
     clocks = [clock(item.path, item.process[1]) if item.clock_s is None else item.clock_s for item in captures]
     rounds = rounds_of((time, (item.rank, *item.process)) for time, item in zip(clocks, captures, strict=True))
     return [
-        replace(item, taken=replace(item.taken, number=number, is_named=True))
-        for item, number in zip(captures, rounds, strict=False)
+        replace(item, taken=replace(item.taken, number=number, is_named=True), clock_s=time)
+        for item, number, time in zip(captures, rounds, clocks, strict=False)
     ] or captures
 
 
@@ -251,7 +260,7 @@ def _apply(
     """Do with captures what a value says of each: one statement for all of them is a hundred times faster than one for each."""
     if not chosen:
         return
-    kind = {"reason": "VARCHAR", "number": "INTEGER"}[name]
+    kind = {"reason": "VARCHAR", "number": "INTEGER", "time": "INTEGER"}[name]
     columns = f"source_id BIGINT, dump INTEGER, is_child BOOLEAN, pid BIGINT, {name} {kind}"
     connection.execute(f"CREATE TEMP TABLE {table} ({columns})")
     rows: list[tuple[object, ...]] = [

@@ -427,7 +427,7 @@ CREATE TABLE stacks (
     active BOOLEAN,                 -- on a CPU, as the sampler saw it
     owns_gil BOOLEAN,               -- held the interpreter lock
     call_path BIGINT,               -- call path in call_paths
-    clock_s INTEGER,                -- time of day (s) that stands above the dump without a date
+    clock_s INTEGER,                -- time of day (s) that stands above the dump, or in the name of its file, without a date
     timer_s INTEGER,                -- how long (s) the timer ran that asked for the dump; it begins anew after each dump
     peer INTEGER                    -- global rank that a send or receive on the path is for, where the sampler showed arguments
 );
