@@ -56,14 +56,16 @@ def _evaluate(
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
         return
-    share = min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))
-    if long.ranks and share >= thresholds["least_share"] and not is_held_by_gpu(long, slowness.holds):
-        found = _since_then(long, share, hardware) if long.lasting else _now_and_then(long, share)
-        yield shown_by_cores(found, busy, roster)
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
     stated = {rank for each in slow if each.is_known for rank in each.ranks}
+    share = min(1.0, long.lost_ns / max(float(times.length.sum()), 1.0))
+    # What is slow all the time, as the network or other calls show, is now and then slower than usual, too.
+    is_of_slow = long.link is not None and not long.lasting and not (seen | stated).isdisjoint(long.link)
+    if long.ranks and share >= thresholds["least_share"] and not (is_of_slow or is_held_by_gpu(long, slowness.holds)):
+        found = _since_then(long, share, hardware) if long.lasting else _now_and_then(long, share)
+        yield shown_by_cores(found, busy, roster)
     for each in slow:
         ranks = _ends(each, stated, paces, users, roster)
         few = len(ranks) <= max(2, thresholds["most_part"] * len(roster.ranks)) or _is_one_group(each)

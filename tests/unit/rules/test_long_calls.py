@@ -11,6 +11,8 @@ import pytest
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Members, StageRef
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.epochs.links import LinkRate
+from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.network.gpu_holds import GpuHold
 from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, is_held_by_gpu, long_calls
@@ -204,3 +206,15 @@ def test_calls_that_are_long_since_then_are_slow_by_what_accounts_for_it(
     given: dict[object, object] = {LongCalls: long, StepTimes: times, Hardware: Hardware({1: (narrow,)}, frozenset(read))}
     found, _ = run(supply_of(recorded("call-slow"), instead=given), [call_slow.RULE], {})
     assert [(each.ranks, each.cause) for each in found if {0, 1} >= set(each.ranks)] == [(ranks, cause)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ends", "named"), [((1, 6), []), ((5, 6), [(0, 1)])], ids=["at one of the two", "elsewhere"])
+def test_long_calls_of_a_link_are_of_the_slow_nic_at_one_of_its_ends(
+    ends: tuple[int, int], named: list[tuple[int, ...]]
+) -> None:
+    times = StepTimes({}, np.arange(20), np.full(20, 1e9))
+    slow = JudgedLink(LinkRate(*ends, 1e9, 1e8, 10, 10**9, ends[0], "x"), 4e9, 8, is_slow=True)
+    given: dict[object, object] = {LongCalls: OF_TWO, StepTimes: times, JudgedLinks: JudgedLinks((slow,))}
+    found, _ = run(supply_of(recorded("call-slow"), instead=given), [call_slow.RULE], {})
+    assert [each.ranks for each in found if each.cause is Cause.PROXY_DELAY] == named
