@@ -43,6 +43,8 @@ _GPU = re.compile(rf"GPU {_PCI}\s*$")
 _ENTRY = re.compile(r"( *)(\S.{0,80}?)(?: +: (.*))?$")
 # Newer drivers put the number of the GPU in front of its address.
 _LOST = re.compile(rf"Unable to determine the device handle for (?:GPU|gpu) ?(?:\d{{1,3}}: )?{_PCI}: *(.{{0,120}})")
+# Not where a container, or the user, may not see it.
+_GONE = re.compile(r"(?:unknown error|(?:the )?gpu is lost|gpu requires reset|timeout)", re.IGNORECASE)
 _NAMED = re.compile(rf"\| +(\d{{1,3}}) +(\S.*?) +(?:On|Off|N/A|ERR!) *\| *{_PCI} *\S* *\| *(\S+) *\|")
 _STATE = re.compile(
     r"\| *(?:N/A|\d+%|ERR!) +(\d+C|ERR!|N/A) +(P\d+|ERR!) +(\d+W|N/A|ERR!) */ +(\d+W|N/A|ERR!) *"
@@ -74,8 +76,7 @@ def read_texts(lines: Iterable[tuple[int, str]]) -> Iterator[SmiGpu]:
             current, path = SmiGpu(len(found), match[1], number), []
             found[match[1]] = current
         elif match := _LOST.search(line):
-            state = "GPU is lost" if "lost" in match[2] else match[2]
-            found[match[1]] = SmiGpu(-1, match[1], number, {"state": state})
+            found[match[1]] = SmiGpu(-1, match[1], number, {"state": "GPU is lost" if _GONE.match(match[2]) else match[2]})
         elif line.startswith("|"):
             current = _tabled(found, current, number, line)
         elif current is not None and line.startswith(" "):

@@ -116,7 +116,8 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
             yield f"stack and log of rank {rank}: {error.teller} reports of its GPU {error.meaning} ({error.source})"
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
         where = f" of {error.host}" if error.host else ""
-        yield f"the rank that uses GPU {error.address}{where}, its stack and log: {error.meaning} ({error.source})"
+        device = (error.address or "").removeprefix("GPU-") or "of that line"
+        yield f"the rank that uses GPU {device}{where}, its stack and log: {error.meaning} ({error.source})"
 
 
 def _result_differs(connection: DuckDBPyConnection) -> Iterator[str]:

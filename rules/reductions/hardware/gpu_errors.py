@@ -193,7 +193,8 @@ def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """GPUs that did not answer when somebody asked, or that the driver lost, or reports an error of, without an Xid."""
     for host, device, text, source, time_ns, kind in rows_of(connection, "device_events", _LOST):
         if kind == "gpu_lost":
-            yield GpuError(host, device, text or "it does not answer", True, source, time_ns, teller="nvidia-smi", is_lost=True)
+            place = _address((device or "").removeprefix("GPU-")) or device
+            yield GpuError(host, place, text or "it does not answer", True, source, time_ns, teller="nvidia-smi", is_lost=True)
             continue
         is_lost = kind == "gpu_fallen_off"
         meaning = "it has fallen off the bus" if is_lost else "hardware error that could not be corrected"

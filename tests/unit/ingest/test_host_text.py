@@ -179,6 +179,12 @@ def test_the_line_of_a_lost_gpu(which: str) -> None:
     assert found.row("device_events")["kind"] == "gpu_lost"
 
 
+@pytest.mark.parametrize(("why", "is_lost"), [("Unknown Error", True), ("Insufficient Permissions", False)])
+def test_a_gpu_that_may_not_be_seen_is_not_lost(why: str, is_lost: bool) -> None:
+    found = read(f"Unable to determine the device handle for GPU0000:5D:00.0: {why}\n".encode())
+    assert bool(found.rows("device_events")) == is_lost
+
+
 def test_stacks_of_gdb() -> None:
     found = sample("python_stacks_text/handmade_rank2.gdb.txt")
     main = found.row("stacks", is_main=True)
