@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NewType
 
 import numpy as np
@@ -26,9 +27,9 @@ from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import Liveness
-from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_whole_steps
+from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few, of_whole_steps
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
-from forensics.rules.reductions.progress.varied import are_even
+from forensics.rules.reductions.progress.varied import LEAST_STEPS, are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -72,8 +73,13 @@ NOT_COMPARED = "a rank that was slow before would not show: nothing here compare
 
 def speed_of_sound(found: Speed, times: StepTimes, compared: Comparison, cleared: Cleared) -> Speed:
     """The speed, also by usual steps alone where a slow rank would stand out from the others, and a long step."""
-    few = of_whole_steps(times) if not found.was_measured and compared.by is not None and _LONG_STEP in cleared else None
-    return few or found
+    if found.was_measured:
+        return found
+    if compared.by is not None and _LONG_STEP in cleared and (few := of_whole_steps(times)) is not None:
+        return few
+    # Intervals between calls say less than whole steps do.
+    is_short = not found.few and 1 < len(times.length) <= LEAST_STEPS
+    return replace(found, reason=of_few("whole steps are known", times.length)) if is_short else found
 
 
 UnrecordedRanks = NewType("UnrecordedRanks", frozenset[int])

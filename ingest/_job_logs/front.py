@@ -28,7 +28,7 @@ _ELEMENT = re.compile(
     r"|\[ {0,8}\d{1,9}\.\d{3,9}\]"
     r"|\[?\d{1,2}-[A-Z][a-z]{2}-\d{2,4} \d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?"
     rf"(?:[ |-]{{1,3}}{_LEVEL}[ \]|:-]{{1,4}})?(?= |$)"
-    r"|(?:stdout|stderr) [FP](?= |$)"
+    r"|(?:stdout|stderr) [FP](?= |$)|p=\d{1,7} u=[\w.-]{1,32} n=\w{1,32} \|(?= |$)"
     # vLLM's own logging, behind the label of its process.
     r"|(?<=\) )(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,6}\](?= |$)"
     r"|(?P<syslog>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?= )"

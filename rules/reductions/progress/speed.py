@@ -142,7 +142,8 @@ def speed(calls: Calls, windows: FrontierWindows, records: Recorded) -> Speed:
     steps = [_of_window(window) for window in recorded if len(window.matrix.steps) > LEAST_STEPS]
     found = judged(steps or _of_programs(calls.connection, records) or _of_calls(calls.connection))
     if not found.was_measured and (few := [each for each in recorded if 1 < len(each.matrix.steps) <= LEAST_STEPS]):
-        found = replace(found, reason=_of_few(few), few=max(len(window.matrix.steps) for window in few))
+        lengths = max((np.median(window.matrix.walls, axis=1) for window in few), key=len)
+        found = replace(found, reason=of_few("steps are recorded", lengths), few=len(lengths))
     logged = found if found.was_measured else _decided([_of_lines(lines) for lines in step_lines(calls.connection)])
     return logged if logged.pace is Pace.SLOWER else found
 
@@ -187,11 +188,9 @@ def _of_window(window: FrontierWindow) -> _Series:
     return _Series("recorded steps", np.median(matrix.walls, axis=1), ends.tolist(), matrix.path(), whole=True)
 
 
-def _of_few(windows: Sequence[FrontierWindow]) -> str:
-    """What recorded steps show that are too few to be compared with each other."""
-    lengths = np.concatenate([np.median(window.matrix.walls, axis=1) for window in windows])
-    most = max(len(window.matrix.steps) for window in windows)
-    return f"{most} steps are recorded, of {_ms(lengths.min())} to {_ms(lengths.max())}: fewer than {LEAST_STEPS + 1}"
+def of_few(which: str, lengths: Floats) -> str:
+    """What steps show that are too few to be compared with each other."""
+    return f"{len(lengths)} {which}, of {_ms(lengths.min())} to {_ms(lengths.max())}: fewer than {LEAST_STEPS + 1}"
 
 
 def _of_programs(connection: DuckDBPyConnection, records: Recorded) -> list[_Series]:

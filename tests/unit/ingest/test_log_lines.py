@@ -53,6 +53,7 @@ def test_a_line_without_end_costs_no_more_than_a_block() -> None:
         ("Mar 21 02:04:11 n7 train[99]: Killed", "n7 train[99]: Killed", None, ("unit", "n7 train[99]"), None),
         ("2026-03-21T02:04:11+0000 n7 train[99]: x", "n7 train[99]: x", None, ("unit", "n7 train[99]"), 1774058651_000_000_000),
         ("[12345.678901] x", "x", None, (), None),
+        ("2026-03-21 02:04:11,204 p=881 u=ops n=ansible | Killed", "Killed", None, (), None),
         (
             "(Worker pid=6, ip=10.7.7.6)   File",
             "(Worker pid=6, ip=10.7.7.6)   File",
