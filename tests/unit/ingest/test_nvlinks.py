@@ -11,7 +11,7 @@ from forensics.ingest import choose
 from forensics.rules.reductions.hardware.causes import Oddity
 from forensics.rules.reductions.hardware.state import machines
 from tests.unit.ingest.reading import SAMPLES, read
-from tests.unit.rules.test_hardware_state import WORK, gpu, kinds, of
+from tests.unit.rules.hardware.test_hardware_state import WORK, gpu, kinds, of
 
 SMI = "GPU {}: NVIDIA H100 80GB HBM3 (UUID: GPU-11d2{}-aa)\n{}"
 DCGM = (

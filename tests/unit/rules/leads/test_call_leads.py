@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.recordings.verdicts import named, pasted
-from tests.unit.rules.test_given_up_waits import CLOSED, ended, raised
+from tests.unit.rules.logs.test_given_up_waits import CLOSED, ended, raised
 
 REFUSED = (
     "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"

@@ -114,7 +114,7 @@ def test_uneven_nics_change_no_volumes(tmp_path: Path) -> None:
 
 
 def test_without_captures_it_is_not_applicable() -> None:
-    scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
+    scenario = Path(__file__).parents[4] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
     assert status(diagnose(open_case([scenario]))) == "not_applicable"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from forensics.model import Cause, Confidence, Outcome
 from tests.recordings.verdicts import named, pasted, verdict_of
-from tests.unit.rules.test_pasted_logs import timed_out
+from tests.unit.rules.logs.test_pasted_logs import timed_out
 
 FIRST_CALL = (
     "{0}torch.distributed.DistBackendError: [{1}] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "

@@ -1,4 +1,4 @@
-"""Logs of the collector for a collective of tests.unit.rules.proxy_machine, in the layout of docs/formats/shim-log.md."""
+"""Logs of the collector for a collective of proxy_machine.py, in the layout of docs/formats/shim-log.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from forensics.fixtures.simulator.writers.shim_frame import Ring, Table, frame, joined, rings, started
 from forensics.ingest.shim_log import layout
-from tests.unit.rules.proxy_machine import Link, Machine
+from tests.unit.rules.network.proxy_machine import Link, Machine
 
 _BEGUN, _STOPPED, _COPIED = 1_000_000_000_000, 1_060_000_000_000, 1_090_000_000_000
 _REAL = 1_790_000_000_000_000_000

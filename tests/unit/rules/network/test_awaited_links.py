@@ -11,8 +11,8 @@ from forensics.rules.reductions.network.channel_flows import channel_flows
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
-from tests.unit.rules.made_up_flows import flows_of, ring
-from tests.unit.rules.test_slow_links import channel_of, sound
+from tests.unit.rules.network.made_up_flows import flows_of, ring
+from tests.unit.rules.network.test_slow_links import channel_of, sound
 
 IN_STEP = Layout(
     {"in step": AxisOf(Axis.TENSOR, "calls"), "data": AxisOf(Axis.DATA, "calls"), "stages": AxisOf(Axis.PIPELINE, "calls")},

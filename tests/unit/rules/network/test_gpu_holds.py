@@ -8,7 +8,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
-from tests.unit.rules.made_up_flows import MS, STEP_NS, add, flows_of
+from tests.unit.rules.network.made_up_flows import MS, STEP_NS, add, flows_of
 
 PAIRS = 6
 Wait = Callable[[int, int], tuple[float, float]]

@@ -14,7 +14,7 @@ from forensics.rules.reductions.network.exchange_waits import exchange_calls
 from forensics.rules.reductions.network.flow_stages import flow_stages
 from forensics.rules.reductions.network.late_by_load import LEAST_LOAD, by_load
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
-from tests.unit.rules.made_up_flows import MS, exchange, flows_of
+from tests.unit.rules.network.made_up_flows import MS, exchange, flows_of
 
 _LEAST_NS = 100_000
 

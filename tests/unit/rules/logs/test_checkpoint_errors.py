@@ -9,7 +9,7 @@ import pytest
 
 from forensics.model import Cause, Outcome
 from tests.recordings.verdicts import named, pasted
-from tests.unit.rules.test_pasted_logs import table, timed_out
+from tests.unit.rules.logs.test_pasted_logs import table, timed_out
 
 STEPS = "".join(f"step {number} loss 1.{number}\n" for number in range(10, 60, 10))
 

@@ -166,7 +166,7 @@ def test_what_a_capture_says_of_its_span_may_be_wrong(text: dict[str, int], tmp_
 
 
 def test_without_captures_it_is_not_applicable() -> None:
-    scenario = Path(__file__).parents[3] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
+    scenario = Path(__file__).parents[4] / "fixtures/scenarios/transfer-slow/bundle.tar.zst"
     assert status(diagnose(open_case([scenario]))) == "not_applicable"
 
 

@@ -10,6 +10,7 @@ import pytest
 from forensics.model import Family
 from forensics.rules.collectives.order_cycle import RULE
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
+from forensics.rules.reductions.mismatch.left_out_messages import LeftOutMessages
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.stacks.activity import activity
@@ -207,7 +208,7 @@ def test_a_circle_is_not_closed_by_a_member_whose_record_is_of_another_kind(else
         Wait("b", 1, {1: None}, (0,)),
     )
     text = create_autospec(EvidenceText, instance=True)
-    findings = RULE.evaluate(wait_graph(waits), Miscounts(()), CallOrder(frozenset(), frozenset()), text)
+    findings = RULE.evaluate(wait_graph(waits), Miscounts(()), LeftOutMessages(()), CallOrder(frozenset(), frozenset()), text)
     assert len(list(findings)) == found
 
 
@@ -224,7 +225,9 @@ def test_messages_behind_each_other_are_no_circle_while_a_rank_is_awaited(
     roots = (crossed, *(Root(RootKind.FREE, (rank,), ()) for rank in free))
     text = create_autospec(EvidenceText, instance=True)
     text.stack.return_value = ()
-    findings = RULE.evaluate(WaitGraph((there, back), roots, {}), Miscounts(()), CallOrder(passed=frozenset(passed)), text)
+    findings = RULE.evaluate(
+        WaitGraph((there, back), roots, {}), Miscounts(()), LeftOutMessages(()), CallOrder(passed=frozenset(passed)), text
+    )
     assert len(list(findings)) == found
 
 

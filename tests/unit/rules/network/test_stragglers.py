@@ -8,7 +8,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
-from tests.unit.rules.made_up_flows import MS, STEP_NS, Waits, flows_of, message, ring
+from tests.unit.rules.network.made_up_flows import MS, STEP_NS, Waits, flows_of, message, ring
 
 _LEAST_NS = 100_000
 

@@ -6,7 +6,7 @@ import pytest
 
 from forensics.model import StageName
 from forensics.rules.reductions.stacks.activity import activity
-from tests.unit.rules.test_activity import SITE, TRAIN, path
+from tests.unit.rules.stacks.test_activity import SITE, TRAIN, path
 
 ALL_REDUCE = f"all_reduce@{SITE}torch/distributed/distributed_c10d.py"
 BARRIER = f"barrier@{SITE}torch/distributed/distributed_c10d.py"

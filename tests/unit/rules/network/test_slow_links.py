@@ -14,7 +14,7 @@ from forensics.rules.reductions.network.proxy_pauses import pauses
 from forensics.rules.reductions.network.slow_ends import blamed
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.nic_users import NicUsers
-from tests.unit.rules.made_up_flows import MS, STEP_NS, flows_of, ring
+from tests.unit.rules.network.made_up_flows import MS, STEP_NS, flows_of, ring
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.signs import hardware, hardware_signs
 from forensics.rules.reductions.hardware.state import Gpu, Machines, Port, Process, gpu_of_rank, machines
 
-SAMPLES = Path(__file__).parents[3] / "fixtures" / "samples"
+SAMPLES = Path(__file__).parents[4] / "fixtures" / "samples"
 WORK = {
     "utilization_percent": 100,
     "clock_sm_mhz": 1965,

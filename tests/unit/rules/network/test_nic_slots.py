@@ -12,7 +12,7 @@ from forensics.case.build import open_case
 from forensics.model import Cause, Mechanism, Members, Resource
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.signs import hardware
-from tests.unit.rules.test_hardware_state import finding
+from tests.unit.rules.hardware.test_hardware_state import finding
 
 FULL = ("32.0 GT/s PCIe", "16")
 RATE = "400 Gb/sec (4X NDR)"

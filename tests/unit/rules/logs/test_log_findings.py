@@ -44,7 +44,7 @@ def test_of_several_attempts_of_torchrun_the_last_counts(tmp_path: Path) -> None
 
 
 def test_where_dumps_are_the_numbers_of_logs_say_nothing(tmp_path: Path) -> None:
-    bundle = Path(__file__).parents[3] / "fixtures/scenarios/device-stalled/bundle.tar.zst"
+    bundle = Path(__file__).parents[4] / "fixtures/scenarios/device-stalled/bundle.tar.zst"
     verdict = verdict_of(bundle, one_behind().write(tmp_path))
     assert "FX151" not in {rule for suspect in verdict.suspects for rule in suspect.rules}
     assert verdict.suspects[0].ranks == (5,)

@@ -11,8 +11,8 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Mechanism, Verdict
 from forensics.rules.diagnosis import diagnose
-from tests.unit.rules.machine_logs import write
-from tests.unit.rules.proxy_machine import Fault, Machine, ring, run, tree
+from tests.unit.rules.network.machine_logs import write
+from tests.unit.rules.network.proxy_machine import Fault, Machine, ring, run, tree
 
 Shape = Callable[[], Machine]
 

@@ -17,7 +17,7 @@ from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.slow.proxy_paused import RULE
-from tests.unit.rules.made_up_flows import MS, STEP_NS, add, flows_of
+from tests.unit.rules.network.made_up_flows import MS, STEP_NS, add, flows_of
 
 GROUPS, MEMBERS, STEPS = 4, 4, 8
 Slow = Mapping[int, tuple[int, float]]

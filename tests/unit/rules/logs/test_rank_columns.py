@@ -9,7 +9,7 @@ import pytest
 from forensics.model import Outcome
 from tests.recordings.verdicts import named, verdict_of
 from tests.unit.ingest.reading import read
-from tests.unit.rules.test_stage_times_in_logs import Times, slow, usual
+from tests.unit.rules.logs.test_stage_times_in_logs import Times, slow, usual
 
 BOARD = '"run-7b - rank_{rank}/{name}_ms"'
 

@@ -20,7 +20,7 @@ from forensics.rules.reductions.network.flow_faults import FaultyFlows
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from tests.recordings.scenarios import recorded
 
-SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
+SCENARIOS = Path(__file__).parents[4] / "fixtures/scenarios"
 LINE = "NET/IB : mlx5_0:1 Got async event : port error"
 
 

@@ -22,7 +22,7 @@ from forensics.rules.reductions.ranks.shim_logs import ShimLog, heartbeat_gaps, 
 from forensics.rules.reductions.waits.graph import WaitGraph
 from tests.recordings.shim_logs import tar_of
 
-SCENARIOS = Path(__file__).parents[3] / "fixtures/scenarios"
+SCENARIOS = Path(__file__).parents[4] / "fixtures/scenarios"
 SECOND = 1_000_000_000
 BEGIN = 1_790_000_000 * SECOND
 
