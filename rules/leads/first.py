@@ -35,18 +35,19 @@ _MOST = 4
 # `FileBaton` of torch/utils/file_baton.py: whoever finds its file waits until it is gone.
 _BUILD_LOCK = re.compile(r"\bwait \(file_baton\.py:")
 _LEAST_GPUS = 4
-# GPUs on which somebody computes, with how busy they were in all looks at them, what power they drew of what they may, and the
-# memory in use: tables of a container show no processes.
-_GPUS = """
+_IDLE, _USED, _BUSY, _WAITING = 5, 50, 95, 0.4
+# GPUs on which somebody computes, or did before, with how busy they were in all looks at them, what power they drew of what
+# they may, and the memory in use: tables of a container show no processes.
+_GPUS = f"""
 SELECT host, device, max(value) FILTER (counter = 'utilization_percent') AS most,
        min(value) FILTER (counter = 'utilization_percent') AS least,
        max(value) FILTER (counter = 'power_mw') / nullif(max(value) FILTER (counter = 'power_limit_mw'), 0) AS power,
        min(split_part(counter, '.', 2)) FILTER (counter LIKE 'process_memory_bytes.%') AS pid,
        max(value) FILTER (counter IN ('memory_used_bytes', 'memory_used_percent')) AS held
 FROM counters WHERE device LIKE 'GPU-%' GROUP BY host, device
-HAVING (pid IS NOT NULL OR held IS NOT NULL) AND most IS NOT NULL ORDER BY host, device
+HAVING (pid IS NOT NULL OR held IS NOT NULL OR max(value) FILTER (counter = 'utilization_most_percent') >= {_USED})
+    AND most IS NOT NULL ORDER BY host, device
 """
-_IDLE, _BUSY, _WAITING = 5, 95, 0.4
 # GPUs whose clocks are held down by heat or power supply: a limit of power that software sets is usual.
 _THROTTLED = """
 SELECT e.host, e.device, string_agg(DISTINCT e.text, ', ' ORDER BY e.text), min(e.source),
