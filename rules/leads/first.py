@@ -62,8 +62,16 @@ SELECT c.host, c.device, max(value) FILTER (counter = 'clock_sm_mhz') AS clock, 
 FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY c.host, c.device
 HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent') >= {_BUSY} ORDER BY clock, c.host, c.device
 """
-# Of the clock of the slowest other GPU, and how much slower than the fastest that one is at most.
-_LOW, _ALIKE = 0.75, 0.85
+# GPUs by what they may draw, with what they draw at most.
+_LIMITS = """
+SELECT c.host, c.device, max(value) FILTER (counter = 'power_limit_mw') AS most,
+       max(value) FILTER (counter = 'power_mw') AS draw, min(s.path)
+FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY c.host, c.device
+HAVING most IS NOT NULL AND draw IS NOT NULL ORDER BY most, c.host, c.device
+"""
+# Of the clock, or the limit, of the slowest other GPU, and how far below the fastest that one is at most. A GPU draws nearly
+# what it may where that holds it down.
+_LOW, _ALIKE, _AT_LIMIT = 0.75, 0.85, 0.85
 # How long each rank took for its own work in a step; of fewer steps the first ones, which compile, count too much.
 _WORKED = """
 SELECT t.kind, t.rank, median(t.ms) AS usual, min(s.path) FROM log_stage_times t JOIN sources s USING (source_id)
@@ -106,7 +114,7 @@ def first_leads(
 
 def of_speed(connection: DuckDBPyConnection) -> tuple[str, ...]:
     """Of these, what makes a job slow that moves: a rank that works longer, a GPU whose clocks are down."""
-    held = tuple(_throttled(connection))
+    held = (*_throttled(connection), *_limited(connection))
     return (*_works_longer(connection), *held, *(() if held else _clocked_down(connection)))
 
 
@@ -165,6 +173,18 @@ def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
         ((host, device, why, source, gpus),) = found
         where = place(device, host)
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
+
+
+def _limited(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU of several that may draw far less than all others, which are alike, and draws all of it."""
+    gpus = rows_of(connection, "counters", _LIMITS)
+    if len(gpus) < _LEAST_GPUS or gpus[0][2] > _LOW * gpus[1][2] or gpus[1][2] < _ALIKE * gpus[-1][2]:
+        return
+    host, device, most, draw, path = gpus[0]
+    if draw >= _AT_LIMIT * most:
+        others = f"{len(gpus) - 1} others may draw {gpus[1][2] / 1000:.0f} W or more"
+        drawn = f"it draws {draw / 1000:.0f} W of the {most / 1000:.0f} W it may ({path})"
+        yield f"{place(device, host)} and the rank on it: {drawn}, {others}"
 
 
 def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
