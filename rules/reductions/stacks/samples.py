@@ -176,6 +176,9 @@ ORDER BY k.rank, k.sample, s.path, k.thread
 """
 
 
+_WITHOUT_LOOPS = "distributed_c10d.py"
+
+
 def _differ(samples: Sequence[Sample]) -> bool:
     """Whether samples tell that the thread went on; never true for a single one."""
     calls = {_call(sample) for sample in samples if sample.activity.communicating}
@@ -186,11 +189,14 @@ def _differ(samples: Sequence[Sample]) -> bool:
 
 
 def _began_again(before: Sample, after: Sample) -> bool:
-    """Whether a thread that slept in a call is at an earlier line of it: one call goes down its lines, and sleeps once."""
+    """Whether a thread that slept in a call is at an earlier line of it: one call goes down its lines, and sleeps once.
+
+    So do those of torch; other libraries ask again and again in a loop.
+    """
     first, second = before.activity.call_frame, after.activity.call_frame
     if before.active or first is None or second is None or first.line is None or second.line is None:
         return False
-    return second.line < first.line
+    return first.module.endswith(_WITHOUT_LOOPS) and second.line < first.line
 
 
 def places(samples: Sequence[Sample]) -> list[tuple[PlainFrame, ...]]:

@@ -202,12 +202,13 @@ def test_stacks_that_change_show_a_moving_job(tmp_path: Path) -> None:
     [
         ((("all_to_all_single", 4655, 118), ("all_to_all_single", 4655, 118), ("all_reduce", 2953, 118)), True),
         ((("all_reduce", 2953, 118), ("all_reduce", 2953, 118), ("all_reduce", 2953, 161)), True),
-        ((("all_reduce", 2953, 118), ("all_reduce", 2960, 118), ("all_reduce", 2953, 118)), False),
+        ((("all_reduce", 2953, 118), ("all_reduce", 2960, 118), ("all_reduce", 2960, 118)), False),
+        ((("all_reduce", 2953, 118), ("all_reduce", 2960, 118), ("all_reduce", 2953, 118)), True),
     ],
-    ids=["another call", "the same call of another layer", "elsewhere in the same call"],
+    ids=["another call", "the same call of another layer", "further in the same call", "the same call again"],
 )
 def test_calls_from_one_line_of_the_job(inner: tuple[tuple[str, int, int], ...], moves: bool, tmp_path: Path) -> None:
-    """Frames outside a call stand still until it returns; lines inside it do not."""
+    """Frames outside a call stand still until it returns; lines inside it go on, and not back."""
     torch = "/opt/venv/lib/python3.11/site-packages/torch/"
     outer = (("_call_impl", f"{torch}nn/modules/module.py", 1784), ("main", "/srv/job/pretrain.py", 88))
     places = tuple(

@@ -13,8 +13,11 @@ HANDS_OVER, WAITS = 3010, 3016
 """Lines of one call: it gives its work to the back end, then waits for it."""
 
 
-def dump(pid: int, line: int, state: str) -> str:
-    frames = (f"all_gather (torch/distributed/distributed_c10d.py:{line})", "score (valid.py:40)", "<module> (valid.py:71)")
+TORCH, HOROVOD = "all_gather (torch/distributed/distributed_c10d.py:{0})", "synchronize (horovod/torch/mpi_ops.py:{0})"
+
+
+def dump(pid: int, line: int, state: str, call: str = TORCH) -> str:
+    frames = (call.format(line), "score (valid.py:40)", "<module> (valid.py:71)")
     lines = "".join(f"    {frame}\n" for frame in frames)
     return f'Process {pid}: python valid.py\nPython v3.11.9 (/usr/bin/python3)\n\nThread {pid} ({state}): "MainThread"\n{lines}'
 
@@ -38,3 +41,10 @@ def test_a_wait_that_is_back_at_an_earlier_line_of_its_call_ended(
         (tmp_path / f"rank0_{time}.txt").write_text(dump(70, first, "idle"))
         (tmp_path / f"rank1_{time}.txt").write_text(dump(71, line, state))
     assert verdict_of(tmp_path).outcome is outcome
+
+
+def test_a_call_that_asks_in_a_loop_whether_it_has_ended_is_no_new_one(tmp_path: Path) -> None:
+    for time, line, state in (("031205", WAITS, "idle"), ("031405", HANDS_OVER, "active")):
+        for rank in range(2):
+            (tmp_path / f"rank{rank}_{time}.txt").write_text(dump(70 + rank, line, state, HOROVOD))
+    assert "it moves" not in verdict_of(tmp_path).summary
