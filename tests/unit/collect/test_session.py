@@ -246,7 +246,8 @@ def test_ctrl_c_leaves_a_valid_bundle(tmp_path: Path, job: Job) -> None:
     found = members(output)
     manifest = json.loads(found["bundle.json"])
     assert manifest["interrupted"] is True
-    assert manifest["status"]["2"]["proc.tasks"] == "partial"
+    # The first look may be interrupted right behind its file, before it said that it was done.
+    assert manifest["status"]["2"]["proc.tasks"] in ("partial", "killed")
     assert "ranks/2/proc/0.json" in found
     assert f"next: forensics diagnose {output}" in said
     assert not output.with_name("bundle.tar.partial").exists()
