@@ -32,12 +32,14 @@ def running(code: str, stdin: int = subprocess.PIPE) -> Iterator[subprocess.Pope
 
 
 def waited(process: subprocess.Popen[str]) -> list[str] | None:
-    """What it waits on as soon as it waits on something."""
+    """What it waits on as soon as it does so in two looks: a read of a module that it imports is soon over."""
     procfs = ProcFs()
+    before = None
     for _ in range(200):
         found = waited_files(procfs, process.pid, platform.machine(), procfs.text(process.pid, "syscall"))
-        if found:
+        if found and found == before:
             return found
+        before = found
         time.sleep(0.02)
     return None
 
