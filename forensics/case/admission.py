@@ -82,11 +82,7 @@ FROM calls c JOIN majority m USING (pg_name, backend, sequence)
 GROUP BY c.source_id HAVING count(*) >= {LEAST_COMMON} AND (agreement < {LEAST_AGREEMENT} OR tied > {1 - LEAST_AGREEMENT})
 ORDER BY c.source_id
 """
-
-
-# What ran beside all other ranks was no earlier attempt: it is of this one, of a rank that its name does not tell.
-_NOT_ITS_RANK = "of the same time as all others, under the number of rank"
-_UNNUMBERED = "UPDATE sources SET rank = NULL, rank_method = NULL WHERE status = 'rejected' AND starts_with(reason, ?)"
+_UNNUMBERED = "UPDATE sources SET rank = NULL, rank_method = NULL WHERE source_id IN (SELECT unnest(?::BIGINT[]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +104,15 @@ def admit(connection: DuckDBPyConnection) -> None:
     refused = dict(_before_the_logs(connection, dumps))
     refused |= dict(_of_another_time([dump for dump in dumps if dump.source_id not in refused]))
     left = [dump for dump in dumps if dump.source_id not in refused]
+    unnumbered: list[int] = []
     if len(left) > 1:
-        refused |= dict(_of_another_process(connection, left))
+        claims = {source_id: (reason, is_beside) for source_id, reason, is_beside in _of_another_process(connection, left)}
+        refused |= {source_id: reason for source_id, (reason, _) in claims.items()}
+        unnumbered = [source_id for source_id, (_, is_beside) in claims.items() if is_beside]
         refused |= {key: why for key, why in _of_another_program(connection) if key not in refused}
     for source_id, reason in sorted(refused.items()):
         _refuse(connection, source_id, reason)
-    connection.execute(_UNNUMBERED, [_NOT_ITS_RANK])
+    connection.execute(_UNNUMBERED, [unnumbered])
 
 
 def _of_another_job(connection: DuckDBPyConnection) -> Iterator[tuple[int, str]]:
@@ -173,8 +172,11 @@ def _camps(dumps: Sequence[_Dump]) -> list[list[_Dump]]:
     return camps
 
 
-def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str]]:
-    """Of two processes that claim one rank, keep the one whose operations overlap its peers' most, then the newer one."""
+def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) -> Iterator[tuple[int, str, bool]]:
+    """Of two processes that claim one rank, keep the one whose operations overlap its peers' most, then the newer one.
+
+    Last, whether the other one ran beside all other ranks: that was no earlier attempt, but a rank that its name does not tell.
+    """
     known = {dump.source_id: dump for dump in dumps}
     for one, two in connection.execute(_OTHER_PROCESS).fetchall():
         if one not in known or two not in known:
@@ -182,10 +184,11 @@ def _of_another_process(connection: DuckDBPyConnection, dumps: Sequence[_Dump]) 
         peers = [dump for dump in dumps if dump.rank != known[one].rank]
         loser, keeper = sorted((known[one], known[two]), key=lambda dump: (_overlap(dump, peers), dump.last_ns))
         if peers and _overlap(loser, peers) == len(peers):
-            yield loser.source_id, f"{_NOT_ITS_RANK} {loser.rank}, and not of the same process as {keeper.path}"
+            beside = f"of the same time as all others, under the number of rank {loser.rank}"
+            yield loser.source_id, f"{beside}, and not of the same process as {keeper.path}", True
         else:
             claim = f"another process claims rank {loser.rank} in {keeper.path}"
-            yield loser.source_id, f"{claim}, which fits the other ranks better"
+            yield loser.source_id, f"{claim}, which fits the other ranks better", False
 
 
 def _overlap(dump: _Dump, peers: Sequence[_Dump]) -> int:

@@ -25,26 +25,17 @@ _PIDS = """
 SELECT rank, pid FROM ranks WHERE pid IS NOT NULL
 UNION SELECT rank, TRY_CAST(value AS BIGINT) FROM job_config WHERE key = 'process.ns_pid' AND rank IS NOT NULL ORDER BY ALL
 """
-_DROP = """
-DELETE FROM stacks USING dropped d WHERE stacks.source_id = d.source_id AND coalesce(stacks.sample, 0) = d.dump
-    AND coalesce(stacks.is_child, false) = d.is_child AND coalesce(stacks.pid, -1) = d.pid
+_OF_CAPTURE = """
+stacks.source_id = c.source_id AND coalesce(stacks.sample, 0) = c.dump AND coalesce(stacks.is_child, false) = c.is_child
+    AND coalesce(stacks.pid, -1) = c.pid
 """
+_DROP = f"DELETE FROM stacks USING dropped c WHERE {_OF_CAPTURE}"
+_NUMBER = f"UPDATE stacks SET sample = c.number FROM numbered c WHERE {_OF_CAPTURE}"
+_TIME = f"UPDATE stacks SET clock_s = c.time FROM timed c WHERE {_OF_CAPTURE}"
 _DROPPED_SOURCES = """
 UPDATE sources SET status = 'ignored', rows = 0, reason = d.reason FROM
     (SELECT source_id, min(reason) AS reason FROM dropped GROUP BY source_id) d
 WHERE sources.source_id = d.source_id AND sources.source_id NOT IN (SELECT source_id FROM stacks)
-"""
-_NUMBER = """
-UPDATE stacks SET sample = n.number FROM numbered n WHERE stacks.source_id = n.source_id
-    AND coalesce(stacks.sample, 0) = n.dump AND coalesce(stacks.is_child, false) = n.is_child
-    AND coalesce(stacks.pid, -1) = n.pid
-"""
-
-
-_TIME = """
-UPDATE stacks SET clock_s = t.time FROM timed t WHERE stacks.source_id = t.source_id
-    AND coalesce(stacks.sample, 0) = t.dump AND coalesce(stacks.is_child, false) = t.is_child
-    AND coalesce(stacks.pid, -1) = t.pid
 """
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.clock_reasons import by_mask
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.dcgm_readings import DCGM_READINGS
 from forensics.ingest._shared.pci import pci_address
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer
@@ -28,17 +29,6 @@ _LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
 _GPU = re.compile(r"\d{1,4}")
 _BLANK = 1e12
 _NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,9})?(?:[eE][-+]?\d{1,2})?")
-# Counter, factor to its unit: mW, bytes, MHz, as of nvidia-smi.
-_COUNTERS: Mapping[str, tuple[str, float]] = {
-    "DCGM_FI_DEV_GPU_UTIL": ("utilization_percent", 1),
-    "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", 1 << 20),
-    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1),
-    "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1),
-    "DCGM_FI_DEV_POWER_USAGE": ("power_mw", 1000),
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT": ("power_limit_mw", 1000),
-    "DCGM_FI_DEV_SM_CLOCK": ("clock_sm_mhz", 1),
-    "DCGM_FI_DEV_MEM_CLOCK": ("clock_memory_mhz", 1),
-}
 _REASONS = frozenset({"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"})
 
 
@@ -85,7 +75,7 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 
 def _reading(metric: str, value: str) -> tuple[str, int] | None:
     """Counter and value in its unit, of metrics that are readings; what DCGM could not read is blank, a huge number."""
-    known = _COUNTERS.get(metric)
+    known = DCGM_READINGS.get(metric)
     number = float(value) if known and _NUMBER.fullmatch(value) else _BLANK
     return (known[0], round(number * known[1])) if known and abs(number) < _BLANK else None
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._shared.content import Lines
+from forensics.ingest._shared.dcgm_readings import DCGM_READINGS
 from forensics.ingest._shared.rows import add_row
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 
@@ -36,14 +37,11 @@ _LEGEND = re.compile(
 )
 _PORT = re.compile(r":\d{1,5}$")
 _HOSTS = ("Hostname", "hostname", "node", "instance", "host")
-# Counter of a reading, and factor to its unit; what else a name may say.
+_OF_BOTH = {"gpu": "DCGM_FI_DEV_GPU_UTIL", "temp": "DCGM_FI_DEV_GPU_TEMP", "powerWatts": "DCGM_FI_DEV_POWER_USAGE"}
+# Counter of a reading, and factor to its unit.
 _READINGS: Mapping[str, tuple[str, int]] = {
-    "gpu": ("utilization_percent", 1),
-    "temp": ("temperature_c", 1),
-    "powerWatts": ("power_mw", 1000),
-    "DCGM_FI_DEV_GPU_UTIL": ("utilization_percent", 1),
-    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1),
-    "DCGM_FI_DEV_POWER_USAGE": ("power_mw", 1000),
+    **{of_wandb: DCGM_READINGS[metric] for of_wandb, metric in _OF_BOTH.items()},
+    **{metric: DCGM_READINGS[metric] for metric in _OF_BOTH.values()},
 }
 _BY_WORD = (("util", "gpu"), ("temperature", "temp"), ("power", "powerWatts"))
 _NUMBER = re.compile(r"(-?\d{1,9}(?:[.,]\d{1,9})?) ?(?:%|°?C|W)?")

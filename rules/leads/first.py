@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice, takewhile
+from typing import Any
 
 from duckdb import DuckDBPyConnection
 
@@ -175,13 +176,16 @@ def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"
 
 
+def _is_one_low(gpus: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether of rows of GPUs by their third column, the least first, one is far below all others, which are alike."""
+    return len(gpus) >= _LEAST_GPUS and gpus[0][2] <= _LOW * gpus[1][2] and gpus[1][2] >= _ALIKE * gpus[-1][2]
+
+
 def _limited(connection: DuckDBPyConnection) -> Iterator[str]:
     """One GPU of several that may draw far less than all others, which are alike, and draws all of it."""
     gpus = rows_of(connection, "counters", _LIMITS)
-    if len(gpus) < _LEAST_GPUS or gpus[0][2] > _LOW * gpus[1][2] or gpus[1][2] < _ALIKE * gpus[-1][2]:
-        return
-    host, device, most, draw, path = gpus[0]
-    if draw >= _AT_LIMIT * most:
+    if _is_one_low(gpus) and gpus[0][3] >= _AT_LIMIT * gpus[0][2]:
+        host, device, most, draw, path = gpus[0]
         others = f"{len(gpus) - 1} others may draw {gpus[1][2] / 1000:.0f} W or more"
         drawn = f"it draws {draw / 1000:.0f} W of the {most / 1000:.0f} W it may ({path})"
         yield f"{place(device, host)} and the rank on it: {drawn}, {others}"
@@ -190,7 +194,7 @@ def _limited(connection: DuckDBPyConnection) -> Iterator[str]:
 def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
     """One GPU of several that compute, far below all others, which run alike."""
     gpus = rows_of(connection, "counters", _CLOCKS)
-    if len(gpus) >= _LEAST_GPUS and gpus[0][2] <= _LOW * gpus[1][2] and gpus[1][2] >= _ALIKE * gpus[-1][2]:
+    if _is_one_low(gpus):
         host, device, clock, path = gpus[0]
         where = place(device, host)
         others = f"{len(gpus) - 1} others at {gpus[1][2]} MHz or more"

@@ -73,14 +73,14 @@ def _evaluate(
     roots = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(roots) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
-    explained = {*ends_of_slow_links(kept, slowness, judged), *hosts.ranks}
+    explained, dated = {*ends_of_slow_links(kept, slowness, judged), *hosts.ranks}, agreeing(slow, delays)
     for found in kept:
         if not found[0].is_transfer and explained.issuperset(found[0].ranks):
             continue  # what the network shows of the link, or all passes of its host, say why
         least = thresholds["least_again"], thresholds["least_steps_lost"]
         if found[0].by_arrivals and not stands_out(delays, found, places, roster.hosts, *least):
             continue
-        path = on_path(found, places, agreeing(slow, delays))
+        path = on_path(found, places, dated)
         if path.is_absorbed:
             continue
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks, SlowEnd
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks, SlowEnd
 from forensics.rules.reductions.network.slow_rails import LEAST_HOSTS, PlaceOf
 
 
@@ -37,10 +37,6 @@ def in_rails(ends: Sequence[SlowEnd], judged: JudgedLinks, place_of: PlaceOf) ->
 
 def united(ends: Sequence[SlowEnd]) -> SlowEnd:
     """All NICs of these, with all of their links."""
-    links = dict(_by_ends(ends))
+    links = {link.ends: link for end in ends for link in end.links}
     ranks = tuple(sorted(rank for end in ends for rank in end.ranks))
     return SlowEnd(ranks, tuple(links[key] for key in sorted(links)), all(end.both for end in ends))
-
-
-def _by_ends(ends: Sequence[SlowEnd]) -> Iterator[tuple[tuple[int, int], JudgedLink]]:
-    return ((link.ends, link) for end in ends for link in end.links)

@@ -38,9 +38,8 @@ def traced_work(times: StepTimes, windows: FrontierWindows, layout: Layout, devi
         return TracedWork(DeviceWork())
     paths = {rank: matrix.path(rank) for matrix in matrices for rank in matrix.ranks}
     longer, sure = (compared_work(_table(times, paths, sends=sends), layout) for sends in (False, True))
-    placed = {item.rank: _placed(item, matrices) for item in longer.found}
     both = {item.rank for item in (*sure.found, *sure.of_few)} - {item.rank for item in devices.found}
-    found = tuple(placed[item.rank] for item in longer.found if item.rank in both)
+    found = tuple(_placed(item, matrices) for item in longer.found if item.rank in both)
     of_few = tuple(item for item in longer.of_few if item.rank in both)
     return TracedWork(DeviceWork(found, longer.compared & sure.compared, of_few))
 
