@@ -30,6 +30,8 @@ _LEAST_FLOWS = 5
 _RECURRENCE = 0.6
 # Of a short record, flows that all stay many times as long as those of many others are no chance either.
 _FEW_FLOWS, _EXTREME_FACTOR, _MANY_PEERS = 3, 4.0, 4
+# Newest flows in a row that are slow: one is an accident.
+_NEWEST = 2
 # Of two that are alike, both may be slow.
 _LEAST_PEERS = 2
 # Of a channel's own past, the first third is what it was like.
@@ -44,7 +46,7 @@ class ChannelFlows:
     `excess_ns` the sum beyond what is expected, `share` its part of the time they span. `rate` bounds the bytes a second from
     above, `usual_rate` that of the peers from below. `since_ns` is the first start of these flows (clock of the sender's
     host) when flows before them were not slow. `peers` counts the pairs of ranks it was compared with, 0: its own past.
-    `longer` of the flows took at least a third more than expected.
+    `longer` of the flows took at least a third more than expected; the `newest`, so many in a row, were slow.
     """
 
     communicator: str
@@ -65,6 +67,7 @@ class ChannelFlows:
     peers: int
     source: str
     longer: int = 0
+    newest: int = 0
 
     @property
     def is_longer(self) -> bool:
@@ -88,8 +91,8 @@ class ChannelFlows:
 
     @property
     def sound(self) -> bool:
-        """Whether it is surely as fast as its peers."""
-        known = self.flows >= _LEAST_FLOWS and self.peers >= _LEAST_PEERS
+        """Whether it is surely as fast as its peers, to the end: what became slow shortly before it is none."""
+        known = self.newest < _NEWEST and self.flows >= _LEAST_FLOWS and self.peers >= _LEAST_PEERS
         return known and not self.recurs and self.typical_ns < _SOUND_FACTOR * self.expected_ns
 
     @property
@@ -185,6 +188,7 @@ def _channel(flows: _Flows, expected: Times, peers: int) -> ChannelFlows:
         communicator, flows.kind, sender, receiver, channel, flows.bytes, len(nic), int(slow[first:].sum()), usual, typical,
         excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
         int(starts.min()) if first else None, peers, flows.source, int((nic >= _LONGER_FACTOR * usual).sum()),
+        int(np.logical_and.accumulate(slow[::-1]).sum()),
     )  # fmt: skip
 
 

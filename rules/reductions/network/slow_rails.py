@@ -7,7 +7,8 @@ of its ends is slow, it shows the rail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -25,13 +26,25 @@ LEAST_HOSTS = 3
 
 
 def places_of_nics(roster: Roster, users: NicUsers) -> PlaceOf:
-    """Where the NIC of a rank is: NICs of a host are taken to have the order of their first ranks."""
-    by_host: dict[str, list[int]] = {}
-    for rank in sorted({users.first(rank) for rank in roster.ranks}):
-        if host := roster.host_of(rank):
-            by_host.setdefault(host, []).append(rank)
-    known = {rank: (host, number) for host, ranks in by_host.items() for number, rank in enumerate(ranks)}
-    return lambda rank: known.get(users.first(rank))
+    """Where the NIC of a rank is: NICs of a host are taken to have the order of its ranks, also of those that left nothing."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, host in sorted(roster.hosts.items()):
+        if host:
+            ranks[host].append(rank)
+    slots = _slots(ranks)
+    # Ranks that have a NIC together on one host have it on all, also where the first of them left nothing.
+    joined = nx.Graph([(slots[rank], slots[other]) for rank in slots for other in users.of([rank]) if other in slots])
+    number = {slot: min(together) for together in nx.connected_components(joined) for slot in together}
+    known = {rank: (host, number[slots[rank]]) for host, found in ranks.items() for rank in found}
+    return known.get
+
+
+def _slots(ranks: Mapping[str, Sequence[int]]) -> dict[int, int]:
+    """The place of each rank on its host: in blocks of equal size where all hosts have such, else among the known ones."""
+    size = max(map(len, ranks.values()), default=1)
+    if all(found[0] // size == found[-1] // size for found in ranks.values()):
+        return {rank: rank % size for found in ranks.values() for rank in found}
+    return {rank: slot for found in ranks.values() for slot, rank in enumerate(found)}
 
 
 def on_one_rail(

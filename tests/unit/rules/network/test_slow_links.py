@@ -56,6 +56,16 @@ def test_a_channel_that_is_slow_now_and_then_is_neither_slow_nor_sound(connectio
     assert not channel.recurs and channel.share < 0.2
 
 
+@pytest.mark.parametrize(("slow_from", "is_sound"), [(8, False), (9, True)], ids=["two in a row", "one is an accident"])
+def test_a_channel_whose_newest_flows_are_slow_clears_nobody(
+    connection: DuckDBPyConnection, slow_from: int, is_sound: bool
+) -> None:
+    """It became slow two steps before the logs end: most of its flows are as fast as those of others."""
+    ring(connection, 4, 10, lambda s, r, t: (10.0, 0.1, 40.0, 50.0, 0.2) if s == 2 and t >= slow_from else sound(s, r, t))
+    channel = channel_of(channel_flows(connection), 2)
+    assert (channel.sound, channel.recurs) == (is_sound, False)
+
+
 def test_victims_of_a_slow_lane_wait_elsewhere(connection: DuckDBPyConnection) -> None:
     """Downstream of it chunks come late, upstream credit does: neither is time at the NIC."""
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
-from forensics.rules.reductions.network.slow_rails import on_one_rail
+from forensics.rules.reductions.network.slow_rails import on_one_rail, places_of_nics
 from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 
 # Four hosts of eight ranks: each link of a ring leads from the second rank of a host to the third one of the next.
 RING = ((1, 10), (9, 18), (17, 26), (25, 2))
@@ -129,3 +130,24 @@ def test_an_end_without_a_sound_link_is_distinguished_from_one_with_a_sound_one(
     slow = {(19, 27): 0.2, (27, 3): 0.3, (3, 11): 0.1}
     found = blamed(slow, tuple(slow), sound, NicUsers())
     assert sorted((blame.ranks, blame.single) for blame in on_one_rail(found, sound, place_of)) == ends
+
+
+def roster(hosts: dict[int, str | None]) -> Roster:
+    return Roster({rank: RankFacts(rank, host=host) for rank, host in hosts.items()}, len(hosts))
+
+
+@pytest.mark.parametrize("absent", [(), (8,), (9,), (8, 9)], ids=["none", "the first of a host", "one between", "a whole NIC"])
+@pytest.mark.parametrize("shared", [False, True], ids=["one each", "two on a NIC"])
+def test_nics_keep_their_number_where_a_rank_left_nothing(absent: tuple[int, ...], shared: bool) -> None:
+    ranks = roster({rank: None if rank in absent else f"host{rank // 4}" for rank in range(16)})
+    pairs = {rank: (rank & ~1, rank | 1) for rank in range(16) if shared and not {rank & ~1, rank | 1} & {*absent}}
+    place_of = places_of_nics(ranks, NicUsers(shared=pairs))
+    known = [rank for rank in range(16) if rank not in absent]
+    assert [place_of(rank) for rank in known] == [(f"host{rank // 4}", (rank % 4) & ~shared) for rank in known]
+    assert all(place_of(rank) is None for rank in absent)
+
+
+def test_ranks_that_are_dealt_out_have_the_order_of_their_host() -> None:
+    """Rank 0 on the first host, rank 1 on the second one, and so on: there are no blocks."""
+    place_of = places_of_nics(roster({rank: f"host{rank % 4}" for rank in range(16)}), NicUsers())
+    assert [place_of(rank) for rank in (0, 5, 15)] == [("host0", 0), ("host1", 1), ("host3", 3)]
