@@ -25,7 +25,8 @@ _LEAST, _MOST_OTHERS = 3, 0.2
 _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
-_MESSAGE, _ALERTS = b'"message"', (b'"alertname"', b'"InstanceStatuses"', b'"ClusterNodeSummaries"', b'"nodeDetails"')
+_MESSAGE = b'"message"'
+_ALERTS = (b'"alertname"', b'"InstanceStatuses"', b'"ClusterNodeSummaries"', b'"nodeDetails"', b'"DocumentIncarnation"')
 _SECOND = re.compile(r"algo-(?!1\b)\d{1,3}\b")
 _NUMBERED = re.compile(r"-[1-9]\d{0,3}$")
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45

@@ -1,6 +1,7 @@
 """Alerts of Prometheus as its Alertmanager sends or lists them, in lines of a log: those that fire, and about what.
 
-So are the checks of EC2 (`aws ec2 describe-instance-status`), and the nodes of a job of AWS Batch (`aws batch describe-jobs`).
+So are scheduled events of Azure, the checks of EC2 (`aws ec2 describe-instance-status`), and the nodes of a job of AWS Batch
+(`aws batch describe-jobs`).
 
 Upstream: template/template.go (`Data`) and api/v2 (`gettableAlert`) of prometheus/alertmanager. Exporters call hosts and
 devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_exporter `instance`.
@@ -12,12 +13,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from forensics.ingest._job_logs.monitor_lines import ALERT, NODE_GONE
+from forensics.ingest._job_logs.monitor_lines import ALERT, NODE_GONE, TAKEN
 
 _MOST = 10_000
 _HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "node_name", "instance")
 _DEVICES = ("gpu", "GPU", "device", "gpu_id", "UUID", "port")
 _OVER = "alert over "
+# Scheduled events of Azure that have begun, or are over, and end what runs on a virtual machine, or hold it up.
+_BEGUN, _ENDS = ("Started", "Completed"), ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
 _FIRES = ("firing", "active")
 # The host of a container of AWS Batch, where its instance was ended.
 _TAKEN = re.compile(r"Host EC2 \(instance (i-\w{1,32})\) terminated")
@@ -31,6 +34,8 @@ def lines_of_alerts(value: Any) -> bytes | None:
         return "".join(f"{line}\n" for line in map(_checked, checked[:_MOST])).encode("utf-8", "replace")
     if isinstance(value, dict) and isinstance(listed := value.get("ClusterNodeSummaries"), list):
         return "".join(f"{line}\n" for line in map(_hyperpod, listed[:_MOST])).encode("utf-8", "replace")
+    if isinstance(value, dict) and "DocumentIncarnation" in value and isinstance(listed := value.get("Events"), list):
+        return "".join(f"{line}\n" for event in listed[:_MOST] for line in _scheduled(event)).encode("utf-8", "replace")
     if isinstance(value, dict) and _of_nodes(value.get("jobs")):
         return "".join(f"{line}\n" for line in _batch_nodes(value["jobs"][:_MOST])).encode("utf-8", "replace")
     listed = value.get("alerts") if isinstance(value, dict) else value
@@ -62,6 +67,16 @@ def _hyperpod(node: Any) -> str:
     is_bad = isinstance(status, dict) and status.get("Status") == "Failure"
     host = next(_words(said, ("InstanceId",)), None)
     return f"{ALERT if is_bad else _OVER}HyperPod_hardware_status{f' host={host}' if host else ''}"
+
+
+def _scheduled(event: Any) -> Iterator[str]:
+    """The virtual machines of a scheduled event of Azure (Instance Metadata Service), which is announced before it begins."""
+    said = event if isinstance(event, dict) else {}
+    how, machines = said.get("EventType"), said.get("Resources")
+    is_begun = said.get("EventStatus") in _BEGUN and how in _ENDS
+    for name in machines[:_MOST] if isinstance(machines, list) else ():
+        if isinstance(name, str) and _WORD.fullmatch(name):
+            yield f"{TAKEN}{name} {how}" if is_begun else f"{_OVER}event of Azure host={name}"
 
 
 def _of_nodes(jobs: Any) -> bool:

@@ -145,24 +145,25 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         return
     whole, content = choose(content[:SNIFF_BYTES], artefact.path), plain
     own = whole.name if whole else None
-    if own not in (None, _LOG, _STACKS, *_PARTS):
+    if own not in (None, _LOG, _STACKS, _SCHEDULER, *_PARTS):
         return
     lines = content.splitlines(keepends=True)
-    wanted = _PARTS if own in (None, _LOG) else {_LOG, *_PARTS}
-    if whole is None or whole.sniff(content[:SNIFF_BYTES], artefact.path) == LAST_RESORT:
-        wanted |= {_SCHEDULER}  # in a log its reader knows tables of pods by itself
+    wanted = {_SCHEDULER, *_PARTS} if own in (None, _LOG) else {_LOG, _SCHEDULER, *_PARTS}
+    wanted |= {_KERNEL, _STACKS} if own == _SCHEDULER else set()
     if own == _BOXED:
         # What stands around a table need not have a prompt above it.
         around = b"".join(b"\n" if _IN_A_BOX.match(line) else line for line in lines)
         found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
         if found is not None and found.name in (_LOG, _KERNEL):
-            wanted = _PARTS
+            wanted = {*_PARTS}
             yield _part(artefact, around, 0)
     if _SUMMARY in content and (around := _around_ras(lines)).strip():
         found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
         if own in (None, _RAS) and found is not None and found.name == _LOG:
-            wanted = _PARTS
+            wanted = {*_PARTS}
             yield _part(artefact, around, 0)
+    if own in _PARTS - {_BOXED, _RAS} and (begin := _log_below(artefact, lines)):
+        yield _part(artefact, b"".join(lines[begin:]), begin)
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
@@ -171,6 +172,17 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         # The log of a job is read as a whole where the text is one.
         if found is not None and found.name != own and found.name in wanted:
             yield _part(artefact, part, begin)
+
+
+def _log_below(artefact: Artefact, lines: list[bytes]) -> int | None:
+    """Where the log of a job begins that was pasted below a table without a command or a fence between them."""
+    begins = [number + 1 for number, line in enumerate(lines[:-1]) if not line.strip() and lines[number + 1].strip()]
+    for begin in begins[:_MOST_SECTIONS]:
+        head = b"".join(lines[begin:])[:SNIFF_BYTES]
+        found = choose(head, artefact.path)
+        if found is not None and found.name == _LOG and found.sniff(head, artefact.path) != LAST_RESORT:
+            return begin
+    return None
 
 
 def _around_ras(lines: list[bytes]) -> bytes:

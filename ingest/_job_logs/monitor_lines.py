@@ -14,6 +14,8 @@ from forensics.ingest._job_logs.patterns import pattern
 
 ALERT = "alert firing "
 """In front of an alert of Prometheus that fires, as exports of them are written."""
+TAKEN = "platform took "
+"""In front of a virtual machine that its cloud started anew or ended, and of how, as records of such events are written."""
 NODE_GONE = "instance was ended under node "
 """In front of a node of a job of AWS Batch, as records of them are written."""
 KILLED_BY_MONITOR = "its monitor ends it"
@@ -62,6 +64,26 @@ PATTERNS = (
         "{who}",
     ),
     pattern("node_dead", rf"^{NODE_GONE}(?P<who>\d{{1,6}} \(i-\w{{1,32}}\))", "{who}"),
+    # `gcloud compute operations list`, and records of Azure's scheduled events.
+    pattern(
+        "node_taken",
+        r"compute\.instances\.(?P<how>hostError|preempted|terminateOnHostMaintenance) {1,8}\S{0,200}\binstances/"
+        r"(?P<who>[a-z][\w-]{0,62})\b",
+        "{who} {how}",
+    ),
+    pattern("node_taken", rf"^{TAKEN}(?P<who>[\w.-]{{1,80}}) (?P<how>\w{{1,40}})$", "{who} {how}"),
+    # Flux, whose shell of a job is one process on each node.
+    pattern(
+        "node_failed",
+        r"lost contact with job shell on (?:broker )?(?P<host>[A-Za-z][\w.-]{0,252}) \((?:shell )?rank \d{1,7}\)",
+        "{host}",
+    ),
+    pattern(
+        "container_failed",
+        r"slurmstepd-(?P<host>[A-Za-z][\w.-]{0,252}): error: pyxis: (?:container start failed|couldn't start container"
+        r"|failed to (?:create|import|start))",
+        "{host}",
+    ),
     # Lightning, of the number that each process was given.
     pattern("rank_taken", r"GLOBAL_RANK: (?P<number>\d{1,7}), MEMBER: \d{1,7}/(?P<size>\d{1,7})", "rank={number} of={size}"),
     # `npu-smi info`, and `hccn_tool -i 6 -link -g` of one device after the other.
@@ -93,4 +115,5 @@ WORDS = (
         NODE_GONE,
         "GLOBAL_RANK: ",
     ),
+    *(TAKEN, "compute.instances.", "lost contact with job shell", "error: pyxis: "),
 )

@@ -15,6 +15,7 @@ from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
 from forensics.ingest.ib_counters.exporter import is_exporter, read_metrics
 from forensics.ingest.ib_counters.pcie import link_values
+from forensics.ingest.ib_counters.queried import is_queried, read_queried
 from forensics.ingest.ib_counters.series import read_series
 from forensics.ingest.ib_counters.sysfs import is_sysfs, read_files
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
@@ -61,13 +62,16 @@ def sniff(head: bytes, path: str) -> int:
     if head[:1] == b"{" or b"\0" in head:
         return 0
     words = head.decode("utf-8", "replace")
-    return 85 if is_text(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words) else 0
+    return 85 if is_text(words) or is_queried(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
     """NICs and their ports, links to the network with their rates, and one row a counter."""
     head = artefact.begin(2048)
     words = head.decode("utf-8", "replace")
+    if is_queried(words):
+        yield from _queried(artefact)
+        return
     if is_ethtool(words):
         yield from _interfaces(artefact)
         return
@@ -134,6 +138,18 @@ def _interfaces(artefact: Artefact) -> Iterator[Item]:
         reads[reading.interface] += 1
     if not reads:
         yield Problem("counters of an interface that nothing names: neither the command nor the name of the file", "line=1")
+
+
+def _queried(artefact: Artefact) -> Iterator[Item]:
+    """Counters of ports of several hosts; of those that are not listed nothing but their number is known."""
+    found = read_queried(Lines(artefact))
+    rows: list[tuple[str | None, str, str, int]] = [
+        (port.host, port.device, known, port.counts.get(name, 0)) for port in found.ports for name, known in _OF_QUERY.items()
+    ]
+    rows += [(None, "fabric", "ports_checked", found.checked)] if found.checked is not None else []
+    if rows:
+        columns = {name: [row[at] for row in rows] for at, name in enumerate(("host", "device", "counter", "value"))}
+        yield Batch("counters", {**columns, "sample": [_sample(artefact)] * len(rows), "time_ns": [None] * len(rows)})
 
 
 def _sample(artefact: Artefact) -> int:

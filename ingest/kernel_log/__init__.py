@@ -89,6 +89,13 @@ _DEVICE_EVENTS = (
         r"(?:Fatal error \d{1,3} detected|health recovery flow aborted|reached miss count)",
         "{device}",
     ),
+    # What the memory of the host could not correct; the kernel ends, or warns, the process that it is of.
+    pattern("memory_error", r"EDAC \w{2,12}: \d{1,9} UE ", ""),
+    pattern(
+        "memory_error",
+        r"Memory failure: 0x[\da-f]{1,16}: (?:Sending SIGBUS to|Killing) .{1,64}:\d{1,9} due to hardware memory corruption",
+        "",
+    ),
     pattern("machine_check", r"mce: \[Hardware Error\]: Machine check", ""),
 )
 _LOG_EVENTS = (
@@ -149,7 +156,7 @@ _WORDS = (
     ),
     "SIGSEGV",
     "uncorrectable hardware errors",
-    *("Fatal error ", "recovery flow aborted", "reached miss count"),
+    *("Fatal error ", "recovery flow aborted", "reached miss count", "EDAC ", "Memory failure: "),
     *("NVSwitch fatal error", "GPU reset begin!", "Device heartbeat failed!", "reset device"),
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )

@@ -17,6 +17,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
 from forensics.ingest._job_logs.patterns import SLURM_CANCELLED, SLURM_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._job_logs.pods import EVICTED
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.content import Lines, read_json
 from forensics.ingest._shared.node_lists import hosts
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
@@ -158,6 +159,7 @@ def sniff(head: bytes, path: str) -> int:
     )
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(down_nodes.LISTING.fullmatch(line) for line in lines[:_MOST_ABOVE])
+    is_of_nodes = is_of_nodes or any(down_nodes.JOBS.fullmatch(line) or down_nodes.SHOWN_JOB.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
     is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
     named = any(_DESCRIBED.match(line) for line in lines[:2])
@@ -232,6 +234,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         yield Batch("log_events", columns)
     yield from indexed.batches()
     yield from table.batches()
+    yield from config_rows(("job.node", node) for node in jobs.of_one)
     if listed := list(hosts(account.nodes)):
         yield Batch("nodes", {"host": listed, "node": list(range(len(listed)))})
     if lines.problem is not None:

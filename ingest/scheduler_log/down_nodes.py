@@ -16,7 +16,11 @@ HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
 LISTING = re.compile(r"NODELIST {2,80}NODES {1,8}PARTITION {2,40}STATE\b.*")
 """What `sinfo -N -l` prints above its rows."""
 _LISTED = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,252}) {1,80}1 {1,20}\S{1,40} {1,40}down\S{0,3} .{0,200}\bNot responding\s*")
-_JOBS = re.compile(r"\s*JOBID\b.*\bNODELIST\b.*")
+JOBS = re.compile(r"\s*JOBID\b.*\bNODELIST\b.*")
+"""What `squeue` prints above its rows."""
+SHOWN_JOB = re.compile(r"JobId=\d{1,12} JobName=")
+"""What `scontrol show job` begins with."""
+_OF_SHOWN_JOB = re.compile(r"\s+NodeList=(?P<nodes>[A-Za-z0-9]\S{0,2000})\s*")
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
 WORDS = ("Not responding", "Node unexpectedly re", "NodeName=", "State=DOWN", "Reason=NHC: ")
 _ROW = re.compile(
@@ -56,23 +60,30 @@ def listed(line: str) -> str | None:
 
 
 class JobNodes:
-    """Nodes of the jobs that `squeue` lists beside such a listing."""
+    """Nodes of the jobs that `squeue`, or `scontrol show job`, lists beside such a listing."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._nodes: set[str] = set()
+        self._jobs: set[tuple[str, ...]] = set()
         self._is_listed = False
 
     def feed(self, line: str) -> None:
         """Take one line."""
         words = line.split()
-        if _JOBS.fullmatch(line):
+        if JOBS.fullmatch(line):
             self._names, self._is_listed = [word.partition("(")[0] for word in words], True
         elif self._names and len(words) == len(self._names) and words[0][:1].isdigit():
-            self._nodes.update(hosts(words[self._names.index("NODELIST")]))
+            self._jobs.add(tuple(hosts(words[self._names.index("NODELIST")])))
         else:
             self._names = []
+            if shown := _OF_SHOWN_JOB.fullmatch(line):
+                self._jobs.add(tuple(hosts(shown["nodes"])))
+
+    @property
+    def of_one(self) -> tuple[str, ...]:
+        """The nodes of the only job that is listed."""
+        return next(iter(self._jobs)) if len(self._jobs) == 1 else ()
 
     def may_have(self, node: str) -> bool:
         """Whether a node is of such a job, or nothing shows which ones are."""
-        return node in self._nodes or not self._is_listed
+        return any(node in nodes for nodes in self._jobs) or not self._is_listed

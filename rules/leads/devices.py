@@ -20,6 +20,8 @@ GROUP BY host, device ORDER BY ALL
 """
 # NICs whose driver found their firmware stopped, but for those that came back.
 _NICS = "SELECT host, device, min(source) FROM device_event WHERE kind = 'nic_fatal' GROUP BY host, device ORDER BY ALL"
+# Hosts whose kernels report errors of their own memory that could not be corrected.
+_MEMORY = "SELECT host, min(source) FROM device_event WHERE kind = 'memory_error' GROUP BY host ORDER BY ALL"
 # Nodes of a domain of NVLink between hosts with which no other one is connected.
 _APART = "SELECT subject, min(source) FROM logged_event WHERE kind = 'imex_apart' GROUP BY subject ORDER BY subject"
 _NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealthy' GROUP BY subject, locator ORDER BY ALL"
@@ -36,6 +38,13 @@ SELECT regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, ' slow=(\S+
     regexp_extract(subject, ' usual=(\S+)', 1), regexp_extract(subject, ' unit=(\S+)', 1), min(source)
 FROM logged_event WHERE kind = 'pairs_slow' GROUP BY ALL ORDER BY ALL
 """
+# Counters of which one GPU of several has other values than all others: NVLinks that are up, memory errors since its driver
+# was loaded.
+_COUNTED = """
+SELECT coalesce(c.host, s.host), c.device, max(c.value) AS value, min(s.path) FROM counters c JOIN sources s USING (source_id)
+WHERE c.counter = ? AND c.device LIKE 'GPU-%' AND c.value IS NOT NULL GROUP BY ALL ORDER BY value, 1, 2
+"""
+_LEAST_GPUS = 4
 # Whose gradients differ although they were made equal: its GPU, or its copy of the model.
 _NORMS = r"""
 SELECT rank, regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, 'others=(\S+)', 1),
@@ -50,10 +59,13 @@ def device_leads(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[
     yield from _started_anew(connection, errors)
     yield from _failed_switch(connection)
     yield from _failed_nic(connection)
+    yield from _failed_memory(connection)
     yield from _apart_of_domain(connection)
     yield from _unhealthy_npu(connection)
     yield from _alerts(connection)
     yield from _slow_pairs(connection)
+    yield from _fewer_links(connection)
+    yield from _memory_errors(connection)
 
 
 def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -86,6 +98,13 @@ def _failed_nic(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the NIC {place(device, host)} and the ranks that use it: its driver found its firmware stopped ({source})"
 
 
+def _failed_memory(connection: DuckDBPyConnection) -> Iterator[str]:
+    if row := only_row(connection, "device_events", _MEMORY, kinds=("memory_error",)):
+        host, source = row
+        where = host or "that host"
+        yield f"memory and kernel log of {where}, and the ranks there: a memory error could not be corrected ({source})"
+
+
 def _apart_of_domain(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _APART, kinds=("imex_apart",)):
         node, source = row
@@ -112,6 +131,24 @@ def _slow_pairs(connection: DuckDBPyConnection) -> Iterator[str]:
         host, slow, usual, unit, source = row
         rates = f"a test of pairs of hosts reached {slow} {unit} at most with it, else {usual} ({source})"
         yield f"NICs, cables and GPUs of {host}: {rates}"
+
+
+def _fewer_links(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU with fewer NVLinks up than all others, which have as many as each other."""
+    gpus = connection.execute(_COUNTED, ["nvlinks_up"]).fetchall()
+    if len(gpus) >= _LEAST_GPUS and gpus[0][2] < gpus[1][2] == gpus[-1][2]:
+        host, device, up, path = gpus[0]
+        others = f"{len(gpus) - 1} others have {gpus[1][2]:.0f}"
+        yield f"NVLinks of {place(device, host)}, and the rank on it: {up:.0f} of them are up ({path}), {others}"
+
+
+def _memory_errors(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU that counts errors which all others lack; nothing dates them since its driver was loaded."""
+    gpus = connection.execute(_COUNTED, ["ecc_volatile_uncorrected"]).fetchall()
+    if len(gpus) >= _LEAST_GPUS and gpus[-1][2] > 0 == gpus[-2][2]:
+        host, device, errors, path = gpus[-1]
+        what = f"uncorrected memory errors since its driver was loaded: {errors:.0f} ({path}), {len(gpus) - 1} others none"
+        yield f"{place(device, host)}, and the rank on it: {what}"
 
 
 def norm_differs(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -92,6 +92,26 @@ HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
 """
 # Nodes that the cluster of the job lists as dead.
 _DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
+# What a line dates long before the last steps of the job is not of them: logs may name no zone.
+_NOT_OLD = r"""
+coalesce(epoch(try_cast(regexp_extract(text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP)) + 14 * 3600 >= (
+    SELECT max(at_s) FROM log_progress WHERE clock = 'line'), true)
+"""
+_OF_JOB = "SELECT value FROM job_config WHERE key = 'job.node' UNION SELECT host FROM nodes"
+# Nodes of the job that Slurm lists as down.
+_DOWN = f"""
+SELECT subject, min(source) FROM logged_event WHERE kind = 'node_down' AND subject IN ({_OF_JOB}) AND {_NOT_OLD}
+GROUP BY subject ORDER BY subject
+"""
+# Virtual machines that their cloud took away, of those of the job where these are known.
+_TAKEN_AWAY = rf"""
+SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\w+)$', 1)), min(source) FROM logged_event
+WHERE kind = 'node_taken' AND {_NOT_OLD} GROUP BY node
+HAVING node IN ({_OF_JOB}) OR NOT EXISTS ({_OF_JOB}) ORDER BY node
+"""
+_CONTAINER = """
+SELECT subject, min(source) FROM logged_event WHERE kind = 'container_failed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+"""
 _BY_SSH = f"""
 SELECT subject, min(source) FROM logged_event WHERE kind = 'ssh_failed' AND NOT after_cancel AND {OF_THE_JOB}
 GROUP BY subject ORDER BY subject
@@ -122,6 +142,7 @@ def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
 def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
     yield from _not_launched(connection)
+    yield from _no_container(connection)
     yield from _not_reached_by_ssh(connection)
     yield from _by_process(connection)
     yield from _by_slot(connection)
@@ -132,6 +153,8 @@ def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _pod_that_does_not_run(connection)
     yield from _node_that_is_not_ready(connection)
     yield from _dead_node(connection)
+    yield from _down_node(connection)
+    yield from _taken_away(connection)
     yield from _node_in_trouble(connection)
     yield from _exited_task(connection)
     yield from _taken_twice(connection)
@@ -142,6 +165,13 @@ def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",)):
         node, source = row
         yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
+
+
+def _no_container(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node; what keeps containers from starting on several is of the image or of its options."""
+    if row := only_row(connection, "log_events", _CONTAINER, kinds=("container_failed",)):
+        node, source = row
+        yield f"GPU driver, disk and container runtime of {node}: pyxis could start no container there ({source})"
 
 
 def _not_reached_by_ssh(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -239,6 +269,20 @@ def _dead_node(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _DEAD, kinds=("node_dead",)):
         node, source = row
         yield f"console and kernel log of node {node}, and which ranks ran there: its cluster found it dead ({source})"
+
+
+def _down_node(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One node of the job; of several the network or the scheduler may have lost all."""
+    if row := only_row(connection, "log_events", _DOWN, kinds=("node_down",)):
+        node, source = row
+        yield f"console and kernel log of node {node}, and which ranks ran there: Slurm lists it as not responding ({source})"
+
+
+def _taken_away(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One machine; of several that were taken nothing shows which was first."""
+    if row := only_row(connection, "log_events", _TAKEN_AWAY, kinds=("node_taken",)):
+        node, how, source = row
+        yield f"whether {node} is back, and which ranks ran there: its cloud reports the event {how} ({source})"
 
 
 def _taken_twice(connection: DuckDBPyConnection) -> Iterator[str]:

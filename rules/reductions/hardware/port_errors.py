@@ -15,6 +15,8 @@ FROM counters c JOIN sources s USING (source_id)
 WHERE c.counter IN ('symbol_error', 'link_error_recovery', 'port_rcv_errors', 'local_link_integrity_errors')
 GROUP BY ALL ORDER BY errors DESC, s.path, c.device
 """
+# A tool that lists ports with errors alone says how many it looked at.
+_CHECKED = "SELECT max(value) FROM counters WHERE counter = 'ports_checked' HAVING max(value) IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,10 @@ class PortErrors:
 def port_errors(connection: DuckDBPyConnection) -> PortErrors | None:
     """The one port, if there is one: a network that is bad everywhere accuses no port of it."""
     ports = rows_of(connection, "counters", _PORTS)
-    if len(ports) < _LEAST_PORTS or ports[0][3] < _LEAST_ERRORS or ports[1][3] > _OF_OTHERS * ports[0][3]:
+    looked_at = max(len(ports), *(int(count) for (count,) in rows_of(connection, "counters", _CHECKED)), 0)
+    if not ports or looked_at < _LEAST_PORTS or ports[0][3] < _LEAST_ERRORS:
+        return None
+    if len(ports) > 1 and ports[1][3] > _OF_OTHERS * ports[0][3]:
         return None
     host, path, device, errors, counter = ports[0]
-    return PortErrors(host, device, counter, int(errors), len(ports) - 1, path)
+    return PortErrors(host, device, counter, int(errors), looked_at - 1, path)

@@ -24,7 +24,7 @@ _SOURCE_TREE = re.compile(
 # What is left of an installed package where a sampler cut its path at `sys.path`: packages that the patterns of stages know.
 _SHORTENED = re.compile(
     r"(?:torch|torchvision|triton|numpy|megatron|deepspeed|transformers|lightning|pytorch_lightning|accelerate|datasets|safetensors"
-    r"|filelock|urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|wandb|mlflow|apex|bitsandbytes|webdataset|torchdata|ray|jax|flax|optax|orbax|grain)/"
+    r"|filelock|urllib3|requests|botocore|boto3|s3fs|fsspec|aiohttp|gcsfs|wandb|mlflow|apex|bitsandbytes|webdataset|torchdata|ray|trl|vllm|jax|flax|optax|orbax|grain)/"
 )
 # A sampler that shortened the path leaves only the module's tail; these are the stdlib modules that stacks end in.
 _STDLIB_MODULES = frozenset(

@@ -66,6 +66,9 @@ FIT = (
         ((BARRIER, f"PartialState.wait_for_everyone@{SITE}accelerate/state.py"), StageName.UNKNOWN),
         ((ALL_REDUCE, "Model.on_train_epoch_end@/job/fit.py", *FIT), StageName.CALLBACKS),
         ((ALL_REDUCE, "Model.on_validation_epoch_end@/job/fit.py", *FIT), StageName.EVAL),
+        # It generates there, by a server or by itself, where the trainer that it is made of fetches a batch.
+        (("generate@trl/extras/vllm_client.py", "_prepare_inputs@trl/trainer/grpo_trainer.py"), StageName.UNKNOWN),
+        (("_prepare_inputs@/job/grpo_trainer.py",), StageName.DATA),
     ],
 )  # fmt: skip
 def test_the_stage_is_that_of_the_part_of_the_framework(frames: tuple[str, ...], stage: StageName) -> None:
