@@ -50,6 +50,24 @@ def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
     return _apart(record, begins, usual, odd) if whole and alike >= _ALIKE and bool(evaluates.all()) else None
 
 
+def evaluations_apart(record: Record, begins: Ints, forms: int) -> Ints:
+    """The begins of steps, with each evaluation between two of them as a stretch of its own; `forms` counts forms of calls.
+
+    An evaluation that has no call of its own makes some of those of a step once more, each time the same. Steps of a larger
+    batch do so too, but follow on each other.
+    """
+    if len(begins) <= _LEAST_STEPS:
+        return begins
+    counted = _counted(record, begins, forms)
+    shapes, which, often = np.unique(counted, axis=0, return_inverse=True, return_counts=True)
+    usual = shapes[often.argmax()]
+    more = counted - usual
+    odd: Flags = (more >= 0).all(axis=1) & (more > 0).any(axis=1) & ((more == 0) & (usual > 0)).any(axis=1)
+    odd &= ~((more > 0) & (usual == 0)).any(axis=1) & (more.sum(axis=1) < usual.sum())
+    are_alike = len(np.unique(which[odd])) == 1 and not (odd[1:] & odd[:-1]).any()
+    return _apart(record, begins, usual, odd) if are_alike and often.max() >= _LEAST_STEPS else begins
+
+
 def _grown(counted: Ints, usual: Ints, odd: Flags) -> int:
     """How many steps come before the first usual one in which a batch grows: the same calls as in it, none more often."""
     first = int((~odd & (counted == usual).all(axis=1)).argmax())
@@ -64,11 +82,13 @@ def _apart(record: Record, begins: Ints, usual: Ints, odd: Flags) -> Ints:
     Calls that end a step behind the last one that all ranks make, such as a gather of parameters, then stand before it.
     """
     size = int(usual.sum())
-    for later in range(min(int(_MOST_BEHIND * size), len(record) - int(begins[-1])) + 1):
+    for later in range(int(_MOST_BEHIND * size) + 1):
         end = begins[1:][odd] + later
+        end = end[end <= len(record)]
         tails = np.column_stack([end - size, end]).ravel()
-        if (_counted(record, tails, len(usual))[::2] == usual).all():
-            return np.sort(np.append(begins + later, end - size))
+        if len(end) and (_counted(record, tails, len(usual))[::2] == usual).all():
+            moved = begins + later
+            return np.sort(np.append(moved[moved <= len(record)], end - size))
     return begins
 
 

@@ -33,6 +33,30 @@ def test_evaluation_stands_between_steps_that_are_alike(every: int, cut: int) ->
     assert found.count(len(EVALUATION)) == STEPS // every
 
 
+@pytest.mark.parametrize("every", [3, 5])
+@pytest.mark.parametrize("saves", [0, 4])
+@pytest.mark.parametrize("cut", [0, 3, len(STEP) - 1])
+def test_an_evaluation_without_a_call_of_its_own_stands_between_steps_too(every: int, saves: int, cut: int) -> None:
+    program: list[Call] = []
+    for number in range(STEPS):
+        program += STEP + [SAVED] * (saves > 0 and number % saves == saves - 1) + [FORWARD] * 3 * (number % every == every - 1)
+    found = pieces(program[cut:])
+    assert {*found} <= {len(STEP), len(STEP) + 1, 3, 4}
+    assert sum(length <= 4 for length in found) == STEPS // every - (STEPS % every == 0)
+
+
+def test_larger_batches_from_a_step_on_are_no_evaluations() -> None:
+    sizes = [4] * 9 + [5] * 6
+    assert {*pieces([call for size in sizes for call in grown(size, [GRADIENTS, NORM])])} == {18, 22}
+
+
+def test_what_else_is_done_now_and_then_is_no_evaluation() -> None:
+    """Each time other calls: nothing is cut that is not known."""
+    extra = {4: [FORWARD], 9: [FORWARD] * 3, 14: [FORWARD] * 2}
+    program = [call for number in range(STEPS) for call in (*STEP, *extra.get(number, ()))]
+    assert {*pieces(program)} == {len(STEP), len(STEP) + 1, len(STEP) + 2, len(STEP) + 3}
+
+
 RAMP = (1, 2, 2, 3, 3, 3)
 
 
