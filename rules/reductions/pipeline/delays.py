@@ -123,11 +123,11 @@ def _excesses(times: StepTimes, number: int, column: str) -> dict[int, tuple[Int
     return {rank: found for rank, steps in times.ranks.items() if (found := _excess(times, steps, number, column))}
 
 
-def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[Ints, Floats] | None:
+def _excess(times: StepTimes, steps: Steps, number: int, column: str, *, free: bool = False) -> tuple[Ints, Floats] | None:
     """Places of the calls of a step in the order of the host, and by how many ns each was above its usual; None if not known.
 
     Moments count from the last call before the step: a host that pauses between two steps is late to all calls of the second.
-    Ends count from when that was over: what is queued behind a long step is not late by itself.
+    Ends, and moments that are `free`, count from when that was over: what is queued behind a long step is not late by itself.
     """
     row = steps.row(number)
     usual = np.isin(steps.number, times.usual) & (steps.number != number)
@@ -135,7 +135,7 @@ def _excess(times: StepTimes, steps: Steps, number: int, column: str) -> tuple[I
         return None
     values = steps.of(getattr(steps.record, column))
     if column != "duration_ns":
-        values = values - (steps.free_ns if column == "end_ns" else steps.before_ns)[:, None]
+        values = values - (steps.free_ns if free or column == "end_ns" else steps.before_ns)[:, None]
     if np.isnan(values).mean() > _UNKNOWN_CALLS or np.isnan(values[row]).all():
         return None
     stated = ~np.isnan(values[usual]).all(axis=0)
@@ -236,13 +236,17 @@ def _on_host(times: StepTimes, number: int, excess: float, call: Call) -> bool |
     return True if is_late else None if steps.begin[steps.row(number)] == 0 else False
 
 
-def _late_to_step(times: StepTimes, number: int, excess: float, rank: int) -> bool:
-    """Whether the host came late to the first call of the step already."""
-    issued = _excess(times, times.ranks[rank], number, "enqueued_ns")
-    return issued is not None and _is_later(times, number, excess, rank, issued[1], 0)
+def _late_to_step(times: StepTimes, number: int, excess: float, rank: int, *, free: bool = False) -> bool:
+    """Whether the host came late to the first call of the step already.
+
+    Where all hosts wait for the end of a step, each comes as late to the next one as the last; who comes late though the calls
+    of the step before were over (`free`) did not wait for these.
+    """
+    issued = _excess(times, times.ranks[rank], number, "enqueued_ns", free=free)
+    return issued is not None and _is_later(times, number, excess, rank, issued[1], 0, free=free)
 
 
-def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: Floats, at: int) -> bool:
+def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: Floats, at: int, *, free: bool = False) -> bool:
     """Whether a host is late (ns by call) to a call by itself: all that run ahead come late to a step that follows a long one.
 
     A host that holds others up waits for no device, and comes to the step before them.
@@ -250,7 +254,7 @@ def _is_later(times: StepTimes, number: int, excess: float, rank: int, late: Flo
     if late[at] < _WAITS * excess:
         return False
     others = [steps for other, steps in times.ranks.items() if other != rank][:_MOST_OTHERS]
-    alike = [float(found[1][0]) for steps in others if (found := _excess(times, steps, number, "enqueued_ns"))]
+    alike = [float(found[1][0]) for steps in others if (found := _excess(times, steps, number, "enqueued_ns", free=free))]
     shared = min(float(np.median(alike)) if alike else 0.0, float(late[0]))
     return bool(late[at] - max(shared, 0.0) >= _WAITS * excess)
 
@@ -262,7 +266,7 @@ def _delay(
 ) -> Delay:  # fmt: skip
     first = calls[0]
     record = times.ranks[first.rank].record
-    before_step = bool(on_host) and _late_to_step(times, number, excess, first.rank)
+    before_step = on_host is not None and _late_to_step(times, number, excess, first.rank, free=not on_host)
     return Delay(
         step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)),
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),

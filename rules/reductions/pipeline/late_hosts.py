@@ -21,6 +21,8 @@ _NEARLY_ALL = 0.9
 _MOST_CHANCE = 0.01
 # One in so many sets of steps has distances that are multiples of the least one, at most.
 _LEAST_ODDS = 4
+# Steps in a row: what takes so many lasts, and is no duty of every so many steps.
+_LASTING = 5
 
 
 def stands_out(
@@ -82,12 +84,15 @@ def is_brief(delays: Delays, found: Sequence[Delay], least_ns: float, most_ns: f
 
 
 def has_rhythm(found: Sequence[Delay], is_first: bool) -> bool:
-    """Whether the steps lie equally far apart; two always do. `is_first`: some may be missing, short enough for the gate.
+    """Whether the steps lie equally far apart, but for many in a row; two always do. `is_first`: some may be missing, short
+    enough for the gate.
 
     That all distances are multiples of the least one is chance more often where that is small, and they are few.
     """
     apart = np.diff(sorted(delay.step for delay in found))
     least = int(apart.min())
+    if len(found) >= _LASTING and (apart == 1).all():
+        return False
     with_gaps = is_first and least ** (len(apart) - 1) >= _LEAST_ODDS and (apart % least == 0).all()
     return bool((apart == least).all() or with_gaps)
 

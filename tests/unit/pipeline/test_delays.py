@@ -10,9 +10,11 @@ import pytest
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import simulate
+from forensics.fixtures.suites import frontier
 from forensics.model import Cause, Confidence, Outcome, StageName, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import supply_of
+from forensics.rules.reductions.pipeline.delay import Delays
 from forensics.rules.reductions.steps.times import StepTimes
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
@@ -48,6 +50,22 @@ def test_a_host_that_was_late_itself_is_distinguished_from_its_device(tmp_path: 
     found, _ = verdict("host-delay@rank6:1500ms", tmp_path)
     assert named(found) == [(6,)]
     assert found.suspects[0].cause is Cause.HOST_STALL
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_device"), [("data", False), ("forward-host", False), ("forward-device", True), ("backward", True)]
+)
+def test_whose_host_comes_late_to_a_step_that_waits_for_nothing_is_not_called_a_slow_device(
+    fault: str, is_device: bool, tmp_path: Path
+) -> None:
+    """All hosts read the loss of a step: each comes as late to the next one as the rank that is late."""
+    made = simulate(frontier.job(8), [parse(f"frontier-{fault}@rank3:120ms")], 3, iterations=20, onset=8)
+    with case_of(made, tmp_path, timing=True) as connection:
+        delays, found = supply_of(connection).get(Delays).found, diagnose(connection)
+    assert len(delays) >= 5 and {delay.ranks for delay in delays} == {(3,)}
+    assert {delay.on_host for delay in delays} == {False if is_device else None}
+    assert [suspect.ranks for suspect in found.suspects] == [(3,)]
+    assert (found.suspects[0].cause is Cause.COMPUTE_SLOW) is is_device
 
 
 def test_without_times_inside_calls_the_group_is_suspected(tmp_path: Path) -> None:
