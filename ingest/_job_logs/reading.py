@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs import (
+    alert_texts,
     barriers,
     calls,
     comm_findings,
@@ -71,11 +72,11 @@ class _Reader:
         self.watchdog = watchdog_lines.WatchdogLines()
         self.nccl = nccl_lines.NcclLines()
         self.nodes = nodes.Nodes()
-        self._by_table = (nccl_tests.FailedTests(), norm_tables.NormTables(), lost_daemons.LostDaemons())
+        pasted = norm_tables.NormTables(), lost_daemons.LostDaemons(), alert_texts.AlertTexts()
+        self._by_table = (nccl_tests.FailedTests(), *pasted)
         self._horovod, self._hccl = horovod.HorovodStalls(), hccl.Hccl()
         self._barriers, self._coordination = barriers.Barriers(), coordination.TimedOutBarriers()
-        self._desync = desync.DesyncReports()
-        self._identities = identities.Identities()
+        self._desync, self._identities = desync.DesyncReports(), identities.Identities()
         self._devices = device_tables.DeviceTables()
         self._fingerprints, self._ray = calls.Fingerprints(), ray_collectives.RayCollectives()
         self._analysis, self._comm_findings = recorder_analysis.RecorderAnalysis(), comm_findings.CommFindings()
@@ -89,8 +90,7 @@ class _Reader:
         self._training = training_lines.TrainingLines()
         self._stragglers, self._times = straggler_reports.StragglerReports(), stage_times.StageTimes()
         self._progress = progress_lines.ProgressLines(artefact.stored_bytes, artefact.rank)
-        self._milestones = milestones.Milestones(artefact.stored_bytes)
-        self._stacks = stack_dumps.StackDumps()
+        self._milestones, self._stacks = milestones.Milestones(artefact.stored_bytes), stack_dumps.StackDumps()
         tables = (self._stragglers, self._table, self._launchers, self._pods, self._times, self._devices)
         self._several_lines = (*tables, self._coordination, self._ray, *self._by_table[1:])
         self._cancelled, self._start_line = False, 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from forensics.ingest._job_logs import (
+    alert_texts,
     barriers,
     calls,
     comm_findings,
@@ -69,6 +70,7 @@ _WORDS = (
         *nccl_tests.WORDS,
         *norm_tables.WORDS,
         *lost_daemons.WORDS,
+        *alert_texts.WORDS,
         *nodes.KERNEL_LOGS,
         *own_ranks.WORDS,
         *pods.WORDS,

@@ -86,7 +86,8 @@ _DEVICE_EVENTS = (
     pattern(
         "nic_fatal",
         r"mlx5_core (?P<device>[\da-f]{4}:[\da-f:.]{1,31}[\da-f])(?: \w{1,16})?: .{0,80}"
-        r"(?:Fatal error \d{1,3} detected|health recovery flow aborted|reached miss count)",
+        r"(?:Fatal error \d{1,3} detected|health recovery flow aborted|reached miss count"
+        r"|timeout\. Will cause a leak of a command resource|status bad system state)",
         "{device}",
     ),
     # What the memory of the host could not correct; the kernel ends, or warns, the process that it is of.
@@ -157,6 +158,7 @@ _WORDS = (
     "SIGSEGV",
     "uncorrectable hardware errors",
     *("Fatal error ", "recovery flow aborted", "reached miss count", "EDAC ", "Memory failure: "),
+    *("Will cause a leak of a command", "bad system state"),
     *("NVSwitch fatal error", "GPU reset begin!", "Device heartbeat failed!", "reset device"),
     *("general protection", "server ", "Lustre", "ceph: ", "BUG: kernel", "RIP: ", *DRIVER_WORDS),
 )

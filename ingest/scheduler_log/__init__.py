@@ -24,7 +24,9 @@ from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_bat
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
 from forensics.ingest.scheduler_log import (
     accounts,
+    batch_hosts,
     condor_events,
+    container_table,
     down_nodes,
     event_records,
     kube_nodes,
@@ -58,7 +60,17 @@ _SLURM_EVENTS = (
         "{job} preemption",
         ("Preempted ", "preempted "),
     ),
-    # The controller of JobSets, of the job of one slice or worker.
+    # What the controllers of Kubeflow and Volcano say of a pod of their job, and that of JobSets of the job of one worker.
+    pattern(
+        "process_exit",
+        r"Pod: [a-z0-9][\w-]{0,62}\.(?P<pod>[a-z0-9][\w.-]{0,252}) exited with code (?P<code>[1-9]\d{0,2})\b",
+        "exitcode={code} pod={pod}",
+    ),
+    pattern(
+        "process_exit",
+        r"Pod (?P<pod>[a-z0-9][\w.-]{0,252}) failed, exit code (?P<code>[1-9]\d{0,2})\b",
+        "exitcode={code} pod={pod}",
+    ),
     pattern("process_exit", r"first failed job: (?P<job>[a-z0-9][\w.-]{0,252}?)\)", "exitcode=unknown pod={job}"),
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
@@ -160,6 +172,10 @@ def sniff(head: bytes, path: str) -> int:
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(down_nodes.LISTING.fullmatch(line) for line in lines[:_MOST_ABOVE])
     is_of_nodes = is_of_nodes or any(down_nodes.JOBS.fullmatch(line) or down_nodes.SHOWN_JOB.match(line) for line in lines[:2])
+    is_of_nodes = is_of_nodes or any(
+        batch_hosts.QUEUED.match(line) or batch_hosts.HEADER.match(line) or container_table.HEADER.fullmatch(line.rstrip())
+        for line in lines[:2]
+    )
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
     is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
     named = any(_DESCRIBED.match(line) for line in lines[:2])
@@ -201,13 +217,16 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
     of_jobs, ready, jobs = lost_by_job.LostByJob(), kube_nodes.ReadyNodes(), down_nodes.JobNodes()
-    condor = condor_events.CondorEvents()
+    condor, hosts_down, containers = condor_events.CondorEvents(), batch_hosts.DownHosts(), container_table.ContainerTable()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         account.feed(number, line)
         condor.feed(number, line)
         jobs.feed(line)
         table.feed(number, line)
+        containers.feed(number, line)
+        for host in hosts_down.feed(line):
+            _add(columns, number, line, "node_down", host)
         for said in machines.feed(line):
             _add(columns, number, line, *said)
         if pod is not None:
@@ -228,7 +247,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
-    for end in (*account.ends(), *table.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost()):
+    for end in (*account.ends(), *table.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost(), *containers.ended()):
         _add(columns, *end)
     if columns["kind"]:
         yield Batch("log_events", columns)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.ingest._shared.node_lists import hosts
+from forensics.ingest.scheduler_log.batch_hosts import hosts_of_job
 
 HEADER = re.compile(r"REASON {2,40}USER {2,40}TIMESTAMP {2,40}NODELIST\s*")
 LISTING = re.compile(r"NODELIST {2,80}NODES {1,8}PARTITION {2,40}STATE\b.*")
@@ -60,7 +61,7 @@ def listed(line: str) -> str | None:
 
 
 class JobNodes:
-    """Nodes of the jobs that `squeue`, or `scontrol show job`, lists beside such a listing."""
+    """Nodes of the jobs that `squeue`, `scontrol show job`, `qstat -f` or `bjobs -l` lists beside such a listing."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -78,6 +79,8 @@ class JobNodes:
             self._names = []
             if shown := _OF_SHOWN_JOB.fullmatch(line):
                 self._jobs.add(tuple(hosts(shown["nodes"])))
+            elif listed := hosts_of_job(line):
+                self._jobs.add(listed)
 
     @property
     def of_one(self) -> tuple[str, ...]:

@@ -95,7 +95,8 @@ def _failed_switch(connection: DuckDBPyConnection) -> Iterator[str]:
 def _failed_nic(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "device_events", _NICS, kinds=("nic_fatal",)):
         host, device, source = row
-        yield f"the NIC {place(device, host)} and the ranks that use it: its driver found its firmware stopped ({source})"
+        what = f"its firmware stopped, or does not answer its driver ({source})"
+        yield f"the NIC {place(device, host)} and the ranks that use it: {what}"
 
 
 def _failed_memory(connection: DuckDBPyConnection) -> Iterator[str]:

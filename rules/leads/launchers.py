@@ -98,7 +98,7 @@ coalesce(epoch(try_cast(regexp_extract(text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') A
     SELECT max(at_s) FROM log_progress WHERE clock = 'line'), true)
 """
 _OF_JOB = "SELECT value FROM job_config WHERE key = 'job.node' UNION SELECT host FROM nodes"
-# Nodes of the job that Slurm lists as down.
+# Nodes of the job that its scheduler lists as down.
 _DOWN = f"""
 SELECT subject, min(source) FROM logged_event WHERE kind = 'node_down' AND subject IN ({_OF_JOB}) AND {_NOT_OLD}
 GROUP BY subject ORDER BY subject
@@ -275,7 +275,7 @@ def _down_node(connection: DuckDBPyConnection) -> Iterator[str]:
     """One node of the job; of several the network or the scheduler may have lost all."""
     if row := only_row(connection, "log_events", _DOWN, kinds=("node_down",)):
         node, source = row
-        yield f"console and kernel log of node {node}, and which ranks ran there: Slurm lists it as not responding ({source})"
+        yield f"console and kernel log of node {node}, and which ranks ran there: its scheduler lists it as down ({source})"
 
 
 def _taken_away(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
 from forensics.rules.leads.launchers import killed_task, launcher_leads, lost_by_coordinator
-from forensics.rules.leads.pods import dead_pods
+from forensics.rules.leads.pods import dead_pods, ended_container
 from forensics.rules.reductions.logs.failures import is_of_another
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB, Logged
 from forensics.rules.reductions.logs.lost_connections import without_a_loss
@@ -96,6 +96,7 @@ def ended_leads(connection: DuckDBPyConnection, heard: Logged) -> Iterator[str]:
     yield from _dead_workers(connection)
     yield from _dead_actor(connection)
     yield from dead_pods(connection)
+    yield from ended_container(connection)
     yield from killed_task(connection)
     yield from _killed(connection)
     yield from lost_by_coordinator(connection)

@@ -7,7 +7,8 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-from forensics.case.database import rows_of
+from forensics.case.database import only_row, rows_of
+from forensics.rules.reductions.text.evidence_text import counted
 
 # A list of pods that ended shows a kill by 137 only where it was for memory or space.
 _PODS = """
@@ -21,6 +22,13 @@ SELECT regexp_extract(subject, '^(?:pod[/=])?([\w.-]+)', 1) AS pod, min(source) 
 WHERE kind = 'pod_evicted' AND rank IS NULL AND subject IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 
+# The container of `docker ps` that ended by an error while others of its image run.
+_CONTAINER = r"""
+SELECT regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, 'code=(\d+)', 1),
+    regexp_extract(subject, 'running=(\d+)', 1), min(source)
+FROM logged_event WHERE kind = 'container_ended' GROUP BY ALL ORDER BY ALL
+"""
+
 
 def dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
     """One pod that ended by an error or for its memory, or was evicted, and of which nothing shows the ranks."""
@@ -31,6 +39,14 @@ def dead_pods(connection: DuckDBPyConnection) -> Iterator[str]:
         if len(pods) == 1:
             pod, source, *_ = pods[0]
             yield f"the log of pod {pod}, which {how} ({source}), and which ranks ran in it"
+
+
+def ended_container(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One container, of which nothing shows the ranks; those of several hosts may have ended together."""
+    if row := only_row(connection, "log_events", _CONTAINER, kinds=("container_ended",)):
+        name, code, running, source = row
+        others = f"{counted(int(running), 'other container')} of its image run"
+        yield f"the log of container {name} and the kernel log of its host: it ended (exit code {code}; {source}), {others}"
 
 
 def _killed_first(ended: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -172,7 +172,7 @@ def judged(series: Iterable[_Series]) -> Speed:
 
 def _decided(judgements: Sequence[Speed]) -> Speed:
     if not judgements:
-        return Speed(Pace.NOT_MEASURED, f"fewer than {LEAST_STEPS + 1} steps are recorded, whose lengths could be compared")
+        return Speed(Pace.NOT_MEASURED, f"fewer than {LEAST_STEPS + 1} steps are recorded: too few to compare their lengths")
     for pace in (Pace.SLOWER, Pace.STEADY):
         alike = [each for each in judgements if each.pace is pace]
         if 2 * len(alike) > len(judgements):

@@ -68,6 +68,38 @@ def scheduled(status: str, how: str = "Reboot") -> str:
     return json.dumps({"DocumentIncarnation": 12, "Events": [event]})
 
 
+BY_PBS = "$ qstat -f 7\nJob Id: 7.pbs\n    Job_Name = pre\n    exec_host = gx-3/0*64+gx-4/0*64+gx-5/0*64\n"
+BY_LSF = (
+    "$ bjobs -l 8\n\nJob <8>, Job Name <pre>, User <ann>\nMon: Started 24 Task(s) on Host(s) <8*gx-3> <8*gx-5>, Allocated\n"
+)
+TIMEOUT = "mlx5_core 0000:9a:00.0: wait_func:1157:(pid 41): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource"
+EVENTS = "LAST SEEN   TYPE     REASON           OBJECT           MESSAGE\n5m          Normal   ExitedWithCode   pytorchjob/pre   {0}\n"
+
+
+def listed(host: str, state: str) -> str:
+    return f"$ pbsnodes -l\n{host}                 {state}\n"
+
+
+def hosts(state: str) -> str:
+    head = "$ bhosts\nHOST_NAME          STATUS       JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV\n"
+    row = "gx-{0}               {1:12} -      8      8      8      0      0      0\n"
+    return head + row.format(3, "closed") + row.format(5, state)
+
+
+def containers(*states: str, image: str = "pre:4") -> str:
+    """`docker ps -a`, with another image in its last row."""
+    row = "{0:15}{1:13}{2:26}{3}\n"
+    rows = [("4c01ab77de0" + str(at), image, state, f"trainer-{at}") for at, state in enumerate(states)]
+    rows.append(("77de014c01ab", "nginx:1.25", "Exited (137) 1 minute ago", "web"))
+    return row.format("CONTAINER ID", "IMAGE", "STATUS", "NAMES") + "".join(row.format(*each) for each in rows)
+
+
+def alert(state: str, *hosts: str, name: str = "GpuXidError", of: str = "gpu = 5\n") -> str:
+    """A mail of Alertmanager's."""
+    row = f"[1] {state}\nLabels\nalertname = {name}\n{of}instance = {{0}}:9400\nAnnotations\nsummary = XID 79\n\n"
+    return "".join(row.format(host) for host in hosts)
+
+
 def uncorrected(*hosts: str) -> str:
     edac = "EDAC MC1: 1 UE memory read error on CPU_SrcID#1_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x3f21a87)"
     return "".join(f"Mar  2 03:14:01 {host} kernel: [781999.102] {edac}\n" for host in hosts)
@@ -76,8 +108,11 @@ def uncorrected(*hosts: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (QUEUE + down("gx-5", "gx-11") + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there: Slurm lists it"),
-        (down("gx-5") + SHOWN + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there: Slurm lists it"),
+        (
+            QUEUE + down("gx-5", "gx-11") + "$ tail job.out\n" + STEPS,
+            "node gx-5, and which ranks ran there: its scheduler lists it",
+        ),
+        (down("gx-5") + SHOWN + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there: its scheduler lists it"),
         (amd(0, 0, 17, 0), "GPU-2, and the rank on it: uncorrected memory errors since its driver was loaded: 17"),
         (amd(0, 0, 17, 0) + STEPS, "GPU-2, and the rank on it"),
         ("[root@mi-1 ~]# amd-smi monitor\n" + watched(100, 0, 100, 100), None),
@@ -88,6 +123,12 @@ def uncorrected(*hosts: str) -> str:
         (scheduled("Started"), "whether vm_3 is back, and which ranks ran there: its cloud reports the event Reboot"),
         (STEPS + SHELL.format("el12"), "console and kernel log of el12, which was lost"),
         (STEPS + PYXIS.format("gx-6"), "container runtime of gx-6: pyxis could start no container there"),
+        (BY_PBS + listed("gx-5", "down") + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there: its scheduler"),
+        (BY_LSF + hosts("unavail") + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there: its scheduler"),
+        (containers("Up 9 hours", "Exited (137) 3 minutes ago", "Up 9 hours (healthy)"), "the log of container trainer-1"),
+        (EVENTS.format("Pod: ml.pre-worker-2 exited with code 137"), "the log of pod pre-worker-2"),
+        (f"[Mon Mar  2 03:14:02 2026] {TIMEOUT}\n", "the NIC 0000:9a:00.0 and the ranks that use it: its firmware"),
+        (alert("Firing", "gx-6"), "device 5 of gx-6 and the ranks there: alerts fire of it (GpuXidError"),
         (uncorrected("gx-6"), "memory and kernel log of gx-6, and the ranks there"),
     ],
 )
@@ -122,6 +163,19 @@ def test_the_one_that_stands_out(tmp_path: Path, text: str, said: str | None) ->
         pytest.param(scheduled("Started", "Unknown"), id="of another kind"),
         pytest.param(STEPS + SHELL.format("el12") + STEPS, id="the job went on"),
         pytest.param(PYXIS.format("gx-6") + PYXIS.format("gx-7"), id="no container on two nodes"),
+        pytest.param(BY_PBS + listed("gx-9", "down") + "$ tail job.out\n" + STEPS, id="a host of another job of PBS"),
+        pytest.param(BY_PBS + listed("gx-5", "down,offline") + "$ tail job.out\n" + STEPS, id="offline"),
+        pytest.param(BY_LSF + hosts("closed") + "$ tail job.out\n" + STEPS, id="hosts that are full"),
+        pytest.param(containers("Up 9 hours", "Exited (0) 3 minutes ago", "Up 9 hours"), id="ended well"),
+        pytest.param(containers("Up 9 hours", "Exited (137) 2 weeks ago", "Up 9 hours"), id="ended before the others began"),
+        pytest.param(
+            containers("Exited (1) 3 minutes ago", "Exited (137) 3 minutes ago", "Up 9 hours", "Up 9 hours"), id="two"
+        ),
+        pytest.param(containers("Up 9 hours", "Up 9 hours", "Up 9 hours"), id="a container of another image"),
+        pytest.param(EVENTS.format("Pod: ml.pre-worker-2 exited with code 0"), id="a pod that ended well"),
+        pytest.param(alert("Resolved", "gx-6"), id="an alert that is over"),
+        pytest.param(alert("Firing", "gx-6", "gx-7"), id="alerts of two hosts"),
+        pytest.param(alert("Firing", "gx-6", name="HostHighCpuLoad", of=""), id="an alert of no device"),
         pytest.param(uncorrected("gx-6", "gx-7"), id="memory of two hosts"),
         pytest.param(uncorrected("gx-6").replace("1 UE", "1 CE"), id="corrected"),
     ],
