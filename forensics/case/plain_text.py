@@ -16,6 +16,9 @@ BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Of UTF-16, in which the shell of Windows writes the output of commands into files."""
 MOST_UTF16_BYTES = 1 << 27
 _LEAST_LINES = 3
+# Of the lines of a mail that quotes another one as a whole, below its own head and a word above it.
+_MOSTLY = 0.8
+_OF_A_MAIL = re.compile(rb"(?:From|To|Cc|Date|Sent|Subject|Reply-To|Message-I[Dd]|On .{4,200} wrote):")
 # A mail quotes each line, editors of tickets indent it, Docker Compose puts the container in front.
 _QUOTE = re.compile(rb"> ?")
 _INDENT = re.compile(rb"[ \t]{2,40}")
@@ -45,12 +48,13 @@ def decoded(content: bytes) -> bytes | None:
 
 
 def unwrapped(content: bytes) -> bytes:
-    """The text without what stands alike in front of all of its lines, which keep their numbers."""
+    """The text without what stands alike in front of all of its lines, or quotes nearly all; lines keep their numbers."""
     lines = content.splitlines(keepends=True)
     written = [line for line in lines if line.strip()]
     if len(written) < _LEAST_LINES:
         return content
-    if all(line[:1] == b">" for line in written):
+    own = sum(line[:1] != b">" and not _OF_A_MAIL.match(line) for line in written)
+    if own <= (1 - _MOSTLY) * len(written) and b">" in (written[0][:1], written[-1][:1]):
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content

@@ -49,7 +49,8 @@ _PARTS = frozenset(
     {"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters", "imex_status"}
 )
 _FENCE = b"```"
-_LONGEST_FRONT = 128
+_LONGEST_FRONT, _LONGEST_HEAD = 128, 4096
+_QUOTED = re.compile(rb"(?m)^>")
 _LOG, _KERNEL, _STACKS, _SCHEDULER = "training_log", "kernel_log", "python_stacks_text", "scheduler_log"
 _RECORDS = "records.log"
 _PICKLED = b"\x80"
@@ -91,7 +92,10 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
         return stated, lines if len(lines) <= MOST_BYTES else b""
     plain = _from_utf16(artefact, head)
     if plain is None:
-        plain = unwrapped(content) if content[:1] in (b">", b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] else content
+        is_wrapped = (
+            content[:1] in (b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] or _QUOTED.search(content, 0, _LONGEST_HEAD)
+        )
+        plain = unwrapped(without_settled(content)) if is_wrapped else content
     elif len(plain) <= MOST_BYTES:
         plain = unwrapped(plain)
     plain = evened(without_settled(without_mentions(unescaped(printed(plain))))) if len(plain) <= MOST_BYTES else plain

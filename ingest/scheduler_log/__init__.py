@@ -160,21 +160,18 @@ def sniff(head: bytes, path: str) -> int:
         return 0
     if event_records.is_document(head):
         return 50
-    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip()]
+    lines = [line for line in head.decode("utf-8", "replace").splitlines()[:50] if line.strip(" `\t")]
     slurm = [line for line in lines if _SLURM.match(line)]
     if lines and 2 * len(slurm) > len(lines) and any(_SLURM_WORD.search(line) for line in slurm):
         return 50
     if lines and condor_events.EVENT.match(lines[0]):
         return 50
-    described = (
-        bool(lines) and bool(_DESCRIBED.match(lines[0])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
-    )
+    described = any(map(_DESCRIBED.match, lines[:2])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
     is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(down_nodes.LISTING.fullmatch(line) for line in lines[:_MOST_ABOVE])
     is_of_nodes = is_of_nodes or any(down_nodes.JOBS.fullmatch(line) or down_nodes.SHOWN_JOB.match(line) for line in lines[:2])
     is_of_nodes = is_of_nodes or any(
-        batch_hosts.QUEUED.match(line) or batch_hosts.HEADER.match(line) or container_table.HEADER.fullmatch(line.rstrip())
-        for line in lines[:2]
+        batch_hosts.BEGIN.match(line) or container_table.HEADER.fullmatch(line.rstrip()) for line in lines[:2]
     )
     is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
     is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])

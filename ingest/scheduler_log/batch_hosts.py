@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-QUEUED = re.compile(r"Job Id: \d\S{0,200}|Job <\d{1,12}>, Job Name <.*")
-"""What `qstat -f` and `bjobs -l` begin with."""
-HEADER = re.compile(r"HOST_NAME {1,40}STATUS {1,40}JL/U\b.*")
+_HEADER = re.compile(r"HOST_NAME {1,40}STATUS {1,40}JL/U\b.*")
+_LIST = re.compile(r".{0,200}\bpbsnodes -\w{0,4}l\w{0,4}\s*")
+BEGIN = re.compile(rf"Job Id: \d\S{{0,200}}$|Job <\d{{1,12}}>, Job Name <|{_HEADER.pattern}|{_LIST.pattern}$")
+"""What `qstat -f`, `bjobs -l`, `bhosts` and, with its command, `pbsnodes -l` begin with."""
 _NAME = r"[A-Za-z0-9][\w.-]{0,252}"
 _OF_PBS = re.compile(rf"\s{{1,8}}exec_host = (?P<hosts>{_NAME}/\S{{1,4000}})")
 _OF_LSF = re.compile(rf".{{0,60}}\bStarted .{{0,60}}on (?:Host\(s\) )?(?P<hosts><(?:\d{{1,6}}\*)?{_NAME}>.{{0,4000}})")
 _OF_TASK = re.compile(rf"<(?:\d{{1,6}}\*)?({_NAME})>")
-_LIST = re.compile(r".{0,200}\bpbsnodes -\w{0,4}l\w{0,4}\s*")
 _LISTED = re.compile(rf"(?P<host>{_NAME}) {{1,40}}(?P<state>[a-z][a-z,-]{{2,100}})(?: {{1,80}}\S.{{0,200}})?\s*")
 _GONE = re.compile(rf"(?P<host>{_NAME}) {{1,40}}(?:unavail|unreach) {{1,20}}\S.*")
 
@@ -39,7 +39,7 @@ class DownHosts:
         """Take one line."""
         if _LIST.fullmatch(line):
             self._row = _LISTED
-        elif HEADER.match(line):
+        elif _HEADER.match(line):
             self._row = _GONE
         elif self._row is _LISTED:
             row = _LISTED.fullmatch(line)

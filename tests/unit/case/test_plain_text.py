@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.case.plain_text import evened, unescaped
+from forensics.case.plain_text import evened, unescaped, unwrapped
 from tests.recordings.verdicts import named, verdict_of
 
 LOG = (
@@ -71,3 +71,20 @@ def test_a_block_out_of_the_source_of_a_page_is_read_as_what_it_shows(tmp_path: 
 )
 def test_other_texts_with_entities_stay(text: str) -> None:
     assert unescaped(text.encode()) == text.encode()
+
+
+MAIL = "From: ann@x.org\nTo: bob@x.org\nSubject: hang\n\nsee below\n\n"
+
+
+def test_a_mail_that_quotes_a_text_as_a_whole_is_read_as_that_text() -> None:
+    quoted = "".join(f"> {line}\n" for line in LOG.splitlines())
+    for mail in (quoted, MAIL + quoted):
+        assert LOG in unwrapped(mail.encode()).decode()
+        assert unwrapped(mail.encode()).count(b"\n") == mail.count("\n")
+
+
+def test_a_mail_with_a_text_of_its_own_keeps_its_quotes() -> None:
+    """What is quoted there may be of long ago."""
+    quoted = "".join(f"> {line}\n" for line in LOG.splitlines())
+    for mail in (MAIL + LOG + quoted, quoted + LOG, MAIL + LOG):
+        assert unwrapped(mail.encode()) == mail.encode()

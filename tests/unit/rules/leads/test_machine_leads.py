@@ -73,7 +73,10 @@ BY_LSF = (
     "$ bjobs -l 8\n\nJob <8>, Job Name <pre>, User <ann>\nMon: Started 24 Task(s) on Host(s) <8*gx-3> <8*gx-5>, Allocated\n"
 )
 TIMEOUT = "mlx5_core 0000:9a:00.0: wait_func:1157:(pid 41): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource"
-EVENTS = "LAST SEEN   TYPE     REASON           OBJECT           MESSAGE\n5m          Normal   ExitedWithCode   pytorchjob/pre   {0}\n"
+EVENTS = (
+    "LAST SEEN   TYPE     REASON           OBJECT           MESSAGE\n"
+    + "5m    Normal   ExitedWithCode   pytorchjob/pre   {0}\n"
+)
 
 
 def listed(host: str, state: str) -> str:
