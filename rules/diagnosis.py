@@ -67,18 +67,19 @@ from forensics.rules.supply import Supply
 from forensics.rules.unplaced_error import beside_error
 from forensics.rules.victims import victims
 from forensics.rules.would_change import would_change
+from forensics.sharing.statements import without_secrets
 from forensics.vocabulary import ONLY_IF
 
 FRONTIER = "FX170"
 
 
 def diagnose(connection: DuckDBPyConnection, overrides: Overrides | None = None) -> Verdict:
-    """Diagnose a case; the same case gives the same verdict, whatever the order its sources were read in."""
+    """Diagnose a case; it gives the same verdict, without secrets, whatever the order its sources were read in."""
     supply = supply_of(connection, overrides)
     with read_only(connection):
         # What fails in one rule must not take the others along.
         findings, outcomes = run(supply, discover(), overrides or {}, partial(recovering, connection))
-        return _verdict(connection, supply, findings, outcomes, overrides or {})
+        return without_secrets(_verdict(connection, supply, findings, outcomes, overrides or {}))
 
 
 def _verdict(

@@ -16,6 +16,7 @@ from forensics.model import Verdict
 from forensics.rank_ranges import format_ranks
 from forensics.report.plain import brief
 from forensics.rules.reductions.text.evidence_text import counted
+from forensics.sharing.statements import without_secrets
 
 SCHEMA = "forensics.difference/1"
 SECTIONS = ("verdict", "versions", "environment", "configuration", "hosts", "layout", "speed", "counters", "events")
@@ -61,7 +62,7 @@ def difference(before: Comparable, after: Comparable, verdicts: tuple[Verdict, V
         *_counts("events", before.events, after.events),
     ]
     order = sorted(found, key=lambda change: SECTIONS.index(change.section))
-    return Difference(tuple(order), _not_compared(before, after, verdicts))
+    return Difference(without_secrets(tuple(order)), _not_compared(before, after, verdicts))
 
 
 def _not_compared(before: Comparable, after: Comparable, verdicts: tuple[Verdict, Verdict]) -> dict[str, str]:

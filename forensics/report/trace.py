@@ -20,6 +20,7 @@ from forensics.model import Anomaly, Suspect, Verdict
 from forensics.report import json, ranks, suspects
 from forensics.report.plain import brief
 from forensics.report.trace_window import Alignment, Window
+from forensics.sharing.statements import without_secrets
 
 MOST_EVENTS = 50_000
 _NAME = 120
@@ -80,7 +81,7 @@ def render(
     most_events: int = MOST_EVENTS,
 ) -> bytes:
     """The trace as UTF-8 JSON; at most about `most_events` events, the newest calls and the longest spans kept."""
-    slices = [*_judged(verdict, shown, span), *_recorded(connection, shown, span, most_events)]
+    slices = without_secrets((*_judged(verdict, shown, span), *_recorded(connection, shown, span, most_events)))
     hosts = _hosts(connection, shown) | {each.rank: each.host for each in slices if each.host is not None}
     job = max((*shown, (verdict.world_size or 0) - 1), default=0) + 1
     tracks = _tracks(slices)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import orjson
 
 from forensics.bundle.artefact import Artefact
+from forensics.bundle.redaction import redact
 from forensics.bundle.streams import OversizedMember, chunks
 from forensics.ingest._shared.values import text
 from forensics.ingest.interface import Problem
@@ -75,7 +77,7 @@ def parse_json(content: bytes) -> Any | Problem:
 
 
 def last_lines(artefact: Artefact, count: int) -> list[str]:
-    """The last lines that are not blank, without terminal escapes; empty where the content cannot be read to its end."""
+    """The last lines that are not blank, without terminal escapes and private keys; empty where not all can be read."""
     tail = b""
     try:
         with artefact.open() as stream:
@@ -85,6 +87,8 @@ def last_lines(artefact: Artefact, count: int) -> list[str]:
                 tail = (tail + chunk)[-TAIL_BYTES:]
     except OSError:
         return []
+    if b"PRIVATE KEY" in tail:  # known by its first and last line, which may not be among those that are kept
+        tail = redact(tail.decode("latin-1"), Counter()).encode("latin-1")
     pieces = (_ESCAPES.sub(b"", piece).decode("utf-8", "replace").rstrip() for piece in re.split(rb"[\r\n]+", tail))
     return [piece for piece in pieces if piece][-count:]
 
