@@ -24,8 +24,11 @@ from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.rails import may_send_on
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.steps.records import UNKNOWN, Ints
+from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.steps.traced import TracedRecords
 
+# Of calls that became slow: so many of a group, two of a kind, over this part of a usual step at least.
+_LEAST_SINCE, _PART_OF_STEP = 3, 0.8
 # Calls before they have a pace, and communicators or links beside it that must tell what is usual.
 _LEAST_CALLS, LEAST_OTHERS = 8, 3
 # Of the calls alike: the usual ones keep this close together, and no more than a part of all are slower.
@@ -117,6 +120,20 @@ _UNTIL_CUT = _COLLECTIVES.format(
     beside="LEFT JOIN cut l ON l.communicator = p.communicator AND l.kind = p.kind AND l.sizes = p.sizes",
 )
 
+# Those that are slow to the end of the record, against their own past, however few: the group became slow in the last steps.
+_SINCE = _COLLECTIVES.format(
+    among="true",
+    calls=f"""calls AS (
+    SELECT * FROM (
+        SELECT *, took > {CLOSE} * median(took) OVER (PARTITION BY communicator, kind, sizes) AS is_long FROM joint
+    ) QUALIFY bool_and(is_long) OVER (
+        PARTITION BY communicator, kind, sizes ORDER BY sequence ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+    )
+)""",
+    later="0",
+    beside="",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CallPace:
@@ -169,10 +186,11 @@ class CallPaces:
 
 
 @reduction
-def call_paces(connection: DuckDBPyConnection, roster: Roster, traces: TracedRecords) -> CallPaces:
+def call_paces(connection: DuckDBPyConnection, roster: Roster, traces: TracedRecords, times: StepTimes) -> CallPaces:
     """Compare calls whose members are all recorded and whose hosts are known; groups of several messages are left out.
 
-    Of groups that are known until the record of a member was cut, those alone that were slow, and may be so still.
+    Of groups that are known until the record of a member was cut, those alone that were slow, and may be so still. Of groups
+    that became slow in the last steps, what they take since.
     """
     if not has_durations(connection):
         return CallPaces()
@@ -186,11 +204,41 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster, traces: TracedRec
         *_held_against_alike(rows_of(connection, "operations", _NEWER), members, roster),
     ]
     stated = {(each.communicator, each.kind, each.bytes) for each in found}
+    since = _since(rows_of(connection, "operations", _SINCE), found, times.typical_ns)
     until_cut = [*_held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), members, roster)]
     connection.execute("DROP TABLE temp.main.paced_calls")
     left = [each for each in until_cut if each.later_ns and (each.communicator, each.kind, each.bytes) not in stated]
     still = (replace(each, took_ns=min(each.took_ns, each.later_ns)) for each in left)
-    return CallPaces((*found, *(each for each in still if each.factor >= LEAST_FACTOR)))
+    newest = (since.get((each.communicator, each.kind, each.bytes), each) for each in found)
+    return CallPaces((*newest, *(each for each in still if each.factor >= LEAST_FACTOR)))
+
+
+def _since(
+    rows: Iterable[tuple[Any, ...]], found: Sequence[CallPace], step_ns: float
+) -> Mapping[tuple[str, str, int], CallPace]:
+    """Paces of groups that became slow over the last steps, by communicator, kind and bytes, unless many did so.
+
+    `rows` are their calls since then. Of two steps at least: all calls of one step may wait for one accident.
+    """
+    known = {(each.communicator, each.kind, each.bytes): each for each in found}
+    slow: dict[tuple[str, str, int], CallPace] = {}
+    for communicator, kind, _, _, took, calls, span, size, source, _ in rows:
+        usual = known.get((communicator, kind, int(size or 0)))
+        if usual is not None and calls > 1 and float(span) >= _PART_OF_STEP * step_ns > 0:
+            # From the first of these calls to the last one there is one time less between them than there are calls.
+            whole = span * calls / (calls - 1)
+            slow[communicator, kind, usual.bytes] = replace(usual, took_ns=took, calls=calls, span_ns=whole, source=source)
+    slow = {key: each for key, each in slow.items() if each.factor >= LEAST_FACTOR > known[key].factor}
+    calls_of = Counter[str]()
+    for each in slow.values():
+        calls_of[each.communicator] += each.calls
+    alike, became = (Counter((each.kind, each.usual_ns) for each in paces) for paces in (found, slow.values()))
+    many = {use for use, count in became.items() if count > _MOST_SLOW * alike[use]}
+    return {
+        key: each
+        for key, each in slow.items()
+        if calls_of[each.communicator] >= _LEAST_SINCE and (each.kind, each.usual_ns) not in many
+    }
 
 
 def _numbers(traces: TracedRecords) -> Mapping[str, Ints]:

@@ -13,6 +13,7 @@ from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces, _compared, call_paces
 from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.steps.times import step_times
 from forensics.rules.reductions.steps.traced import TracedRecords
 from forensics.rules.slow.call_slow import RULE
 from tests.recordings.scenarios import changed, recorded
@@ -110,7 +111,7 @@ def test_it_is_ruled_out_where_calls_of_every_rank_are_as_fast(statements: str, 
 
 def test_a_record_without_hosts_compares_nothing() -> None:
     ranks = Roster({rank: RankFacts(rank) for rank in range(32)}, 32)
-    assert not call_paces(recorded("call-slow"), ranks, TracedRecords({}))
+    assert not call_paces(recorded("call-slow"), ranks, TracedRecords({}), step_times({}))
 
 
 def pace(*ranks: int, took_ms: float = 8.0, kind: str = "send", share: float = 0.1) -> CallPace:

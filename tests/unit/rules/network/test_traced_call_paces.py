@@ -8,6 +8,7 @@ from forensics.case.database import insert_rows
 from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, call_paces
 from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.steps.times import step_times
 from forensics.rules.reductions.steps.traced import traced_records
 from tests.recordings.cases import new_case
 
@@ -60,7 +61,7 @@ def slow(
         marks = [(rank, rank, step, step * 20_000 * US, 20_000 * US) for rank in ranks for step in range(until[rank])]
         insert_rows(case, "steps", "source_id rank step begin_ns wall_ns", [*marks])
         roster = Roster({rank: RankFacts(rank, host=f"host{rank // 8}") for rank in ranks}, len(ranks))
-        found = call_paces(case, roster, traced_records(case))
+        found = call_paces(case, roster, traced_records(case), step_times({}))
     return [each.ranks for each in slow_members(found, LEAST_FACTOR, LEAST_SHARE)]
 
 
