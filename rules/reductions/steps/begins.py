@@ -131,14 +131,14 @@ def _are_alike(forms: _Forms, begins: Ints) -> bool:
 
 
 def _grow(forms: _Forms, begins: Ints) -> bool:
-    """Whether each step has the forms of calls of the one before, barriers aside, and more of several, as of a larger batch.
+    """Whether each step has the forms of calls of the one before, barriers aside, and as many or more of several.
 
-    A call that is made once more by mistake is of one form.
+    So does a batch that grows now and then. A call that is made once more by mistake is of one form.
     """
     counted = _counted(forms, begins)[:, ~forms.is_barrier]
     more = np.diff(counted, axis=0)
-    same = ((counted[1:] > 0) == (counted[:-1] > 0)).all()
-    return len(more) > 0 and bool(same and (more >= 0).all() and ((more > 0).sum(axis=1) >= _GROWN).all())
+    same, grown = ((counted[1:] > 0) == (counted[:-1] > 0)).all(), (more > 0).sum(axis=1)
+    return bool(same and (more >= 0).all() and (grown >= _GROWN).any() and ((grown == 0) | (grown >= _GROWN)).all())
 
 
 def _counted(forms: _Forms, begins: Ints) -> Ints:

@@ -96,6 +96,14 @@ def test_a_batch_that_grows_makes_longer_steps() -> None:
     assert lengths(program, [20] * len(program)) == [11, 13]
 
 
+def test_a_batch_that_grows_now_and_then_makes_steps_of_its_lengths() -> None:
+    batches = (4, 5, 5, 6, 6, 7, 8, 8)
+    program = [call for count in batches for call in (*[GATHER, SCATTER] * count, LOSS)]
+    assert lengths(program, [20] * len(program)) == [2 * count + 1 for count in batches[1:]]
+    shrinks = [call for count in (4, 6, 5, 7, 6, 8) for call in (*[GATHER, SCATTER] * count, LOSS)]
+    assert lengths(shrinks, [20] * len(shrinks)) != [13, 11, 15, 13, 17]
+
+
 @pytest.mark.parametrize(
     ("step", "times", "found"),
     [([GATHER, LOSS, GATHER, GATHER, LOSS], 3, {5}), ([GATHER, LOSS, GATHER, SCATTER, LOSS], 2, {5})],
