@@ -198,7 +198,7 @@ def _of_message(suspect: Suspect, rank: int, places: CallPlaces) -> CallPlace | 
         return places.of_message(rank, suspect.ranks)
     # Of a NIC that carries nothing the messages of all its peers stop: the first of them is where it did.
     peers = tuple(peer for peer in suspect.resource.peer_ranks if peer not in suspect.ranks)
-    own = places.of_message(rank, peers)
+    own = places.of_message(rank, peers, str(suspect.stage.name))
     if own is not None and own.direction is not None:
         return own
     theirs = next((found for peer in peers if (found := places.of_message(peer, (rank,)))), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from forensics.model import (
     Belief,
@@ -68,9 +69,14 @@ def _findings(
 
 
 def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, ...]], flows: Sequence[Flow]) -> Finding:
-    """Two ends of one link cannot be distinguished; one that all broken links share can."""
-    first, single = flows[0], len(ends) == 1
+    """Two ends of one link cannot be distinguished; one that all broken links share can.
+
+    Of that one all later calls stand still as well: what it called first is where it stopped.
+    """
+    single = len(ends) == 1
     ranks = tuple(sorted(rank for together in ends for rank in together))
+    flows = sorted(flows, key=lambda flow: _called(flow, ranks)) if single else flows
+    first = flows[0]
     waiting = [each for flow in flows for each in pair_evidence(queue_pairs, flow)]
     state = "not_transmitted" if first.state is FlowState.CREDIT_LOST else "not_delivered"
     # What arrived without a word of it may be the proxy of the sender, which does not look.
@@ -93,6 +99,11 @@ def _finding(roster: Roster, queue_pairs: QueuePairs, ends: Sequence[tuple[int, 
             "run a point-to-point bandwidth test between the two hosts on these NICs",
         ),
     )
+
+
+def _called(flow: Flow, ranks: Sequence[int]) -> float:
+    """Where the call of a flow stands in the process of its accused end; last where that is not known."""
+    return min((order for rank in ranks if (order := flow.order_at(rank)) is not None), default=inf)
 
 
 def _evidence(flows: Sequence[Flow], waiting: Sequence[Evidence]) -> Iterator[Evidence]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from forensics.model import (
     Belief,
@@ -37,7 +38,7 @@ from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.completions import StartRecords, device_stall, not_begun
-from forensics.rules.reductions.waits.graph import Root, RootKind, WaitGraph
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.launch_orders import is_order_inversion
 
 _MOST_GROUPS = 2
@@ -123,13 +124,15 @@ def _port_failed(text: EvidenceText, stated: Sequence[Root], failed: Collection[
     """The members whose port failed, of all operations that stand still with such a one."""
     ranks = tuple(sorted(failed))
     others = {rank for root in stated for rank in root.ranks} - {*ranks}
-    wait = stated[0].waits[0]
-    waiting = f"{evidence_text.ranks_text(stated[0].ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
+    # All that they called later stands still as well: what the first of them called first is where it stopped.
+    first = min(stated, key=lambda root: _called(root.waits[0], ranks[0]))
+    wait = first.waits[0]
+    waiting = f"{evidence_text.ranks_text(first.ranks)} wait in {evidence_text.wait_text(wait)}, which nobody finished"
     lines = {fault.rank: Evidence(f"rank {fault.rank} reported: {fault.text}", fault.source) for fault in heard.nic_faults}
     return Finding(
         ranks=ranks,
         cause=Cause.NETWORK_DOWN,
-        stage=text.joined_stage(wait, stated[0].ranks, Component.COMMUNICATION),
+        stage=text.joined_stage(wait, first.ranks, Component.COMMUNICATION),
         belief=Belief.BEHIND_AND_BUSY,
         confidence=Confidence.LIKELY,
         evidence=(
@@ -143,6 +146,12 @@ def _port_failed(text: EvidenceText, stated: Sequence[Root], failed: Collection[
         since=text.since((wait,)),
         next_steps=(f"check the port, cable and switch port of the NIC of {evidence_text.ranks_text(ranks)}",),
     )
+
+
+def _called(wait: Wait, rank: int) -> float:
+    """Where the call of a wait stands in the record of a rank; last where it has none."""
+    call = wait.waiting.get(rank)
+    return inf if call is None else call.order
 
 
 def _is_cut(groups: Communicators, root: Root) -> bool:

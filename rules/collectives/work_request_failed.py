@@ -88,16 +88,23 @@ def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[
         evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, stated), *_against(first, silent)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
-        resource=Resource(
-            nic=first.nic,
-            port=str(first.port) if first.port else None,
-            queue_pair=first.name,
-            peer_ranks=() if first.peer is None else (first.peer,),
-            path=first.remote,
-        ),
+        resource=_resource(ordered, ranks),
         mechanism=Mechanism("not_delivered", "local" if single else "unknown"),
         since=roster.since(first.rank, first.error_ns),
         next_steps=_next_steps(first, network),
+    )
+
+
+def _resource(ordered: Sequence[QueuePair], ranks: Ranks) -> Resource:
+    """The NIC of the first request that one of the ranks made itself, if any did, and who is at the other end of the first."""
+    first, mine = ordered[0], next((pair for pair in ordered if pair.rank in ranks), None)
+    whom = first.peer if first.rank in ranks else first.rank
+    return Resource(
+        nic=mine.nic if mine else None,
+        port=str(mine.port) if mine and mine.port else None,
+        queue_pair=mine.name if mine else None,
+        peer_ranks=() if whom is None else (whom,),
+        path=mine.remote if mine else None,
     )
 
 

@@ -107,13 +107,14 @@ class CallPlaces:
         alike = own.record.form == own.record.form[at]
         return bool(alike[bounds[step - 1] : at].any() and alike[at + 1 : bounds[step]].any())
 
-    def of_message(self, rank: int, peers: Collection[int]) -> CallPlace | None:
-        """The place of the first message of a rank, with some others or (none given) anybody, that has not ended; else None."""
+    def of_message(self, rank: int, peers: Collection[int], way: str | None = None) -> CallPlace | None:
+        """The place of the first message of a rank to some others (none: anybody) that has not ended, of a pass `way` first."""
         own = self.steps(rank)
         if own is None:
             return None
         waits = own.record.is_message & ~own.record.done & (np.isin(own.record.peer, list(peers)) | (not peers))
-        return self._place(own, int(waits.argmax())) if waits.any() else None
+        found = [self._place(own, at) for at in np.flatnonzero(waits).tolist()]
+        return next((place for place in found if way and place.direction == way), found[0] if found else None)
 
     def of_next(self, rank: int) -> CallPlace | None:
         """The place of the call that a rank would make after its last one, as it did in the steps before."""

@@ -12,12 +12,18 @@ from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
 from forensics.model import Belief, Cause, Confidence, Evidence, Granularity, Members, Suspect
 from forensics.rules.collectives import chunk_not_delivered
+from forensics.rules.collectives.joined_not_finished import _called
+from forensics.rules.collectives.work_request_failed import _resource
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.calls.positions import Operation
 from forensics.rules.reductions.hardware.ports_down import DownNic, PortsDown
 from forensics.rules.reductions.network.failed_ports import FailedPorts, own_end
+from forensics.rules.reductions.network.flow_ends import Flow
 from forensics.rules.reductions.network.flow_faults import FaultyFlows
+from forensics.rules.reductions.network.work_requests import QueuePair
 from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.waits.graph import Wait
 from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[4] / "fixtures/scenarios"
@@ -107,3 +113,35 @@ def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
 @pytest.mark.slow
 def test_a_failed_port_of_a_rank_that_is_elsewhere_changes_nothing() -> None:
     assert first_suspect("joined-not-finished", 99).ranks == first_suspect("joined-not-finished").ranks
+
+
+@pytest.mark.parametrize(("order", "number"), [(3, 92), (7, 91)], ids=["called before", "called after"])
+def test_a_nic_that_carries_nothing_stands_still_in_what_its_rank_called_first(order: int, number: int) -> None:
+    """Later calls stand still as well, and their order in the evidence says nothing."""
+    case = recorded("chunk-not-delivered")
+    flow = supply_of(case).get(FaultyFlows)[0]
+
+    def called(number: int, order: int) -> Flow:
+        send, receive = (replace(end, order=order) if end else None for end in (flow.send, flow.receive))
+        return replace(flow, number=number, send=send, receive=receive)
+
+    given: dict[object, object] = {
+        FailedPorts: FailedPorts({0: LINE}),
+        FaultyFlows: FaultyFlows((called(91, 5), called(92, order))),
+    }
+    (found,) = run(supply_of(case, instead=given), [chunk_not_delivered.RULE], {})[0]
+    assert (found.ranks, found.stage.sequence) == ((0,), number)
+
+
+@pytest.mark.parametrize(("ranks", "nic", "whom"), [((2,), "mlx5_2", 0), ((0,), None, 2)], ids=["its own", "of the other end"])
+def test_only_a_request_of_the_accused_end_shows_its_nic(ranks: tuple[int, ...], nic: str | None, whom: int) -> None:
+    pair = QueuePair(2, "mlx5_2/7", "mlx5_2", 1, 0, "fe80::1", 6, None, 12, None, 5, "x")
+    found = _resource((pair,), ranks)
+    assert (found.nic, found.peer_ranks) == (nic, (whom,))
+
+
+def test_messages_there_and_back_have_the_order_in_which_the_rank_called_them() -> None:
+    calls = [Operation("send", "", 1, None, "fr#entry=1", order=order) for order in (1, 2)]
+    there, back = (Wait("pp", 182, {22: one, 54: other}, ()) for one, other in (calls, calls[::-1]))
+    assert [_called(wait, 54) for wait in (there, back)] == [2, 1]
+    assert _called(there, 9) == float("inf")
