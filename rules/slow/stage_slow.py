@@ -56,7 +56,8 @@ _COMPARED = {"peers": "than on its peers", "history": "than before", "usual": "t
 _ENOUGH_STEPS = 5
 _SHARE = "a communicator holds them up in this pass for one that is as late to it by another stage:"
 _AS_LONG = (
-    "by the times inside their calls these ranks work as long as those with the same work: their hosts wait in that stage"
+    "by the times inside their calls these ranks work as long as those with the same work: their hosts wait in that stage, or "
+    "had more data in these steps"
 )
 
 
@@ -146,11 +147,13 @@ def _is_of_equals(judged: WindowVerdict, culprit: Culprit, messengers: Messenger
 def _works_as_long(culprit: Culprit, own: OwnWork) -> bool:
     """Whether times inside calls show that its ranks work as long as their equals: then their hosts waited in that stage.
 
-    A host that is late leaves its device idle, which is no time inside a call either.
+    A host that is late leaves its device idle, which is no time inside a call either. In a few steps it may have had more data.
     """
     slow = {item.rank for item in own.found}
     stated = bool(culprit.ranks) and not culprit.device and culprit.share >= LEAST_PART
-    return stated and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
+    is_equal = stated and own.compared.issuperset(culprit.ranks) and slow.isdisjoint(culprit.ranks)
+    is_few = bool(culprit.ranks) and culprit.steps < _ENOUGH_STEPS
+    return is_equal or (is_few and own.seldom_longest.issuperset(culprit.ranks))
 
 
 def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str]) -> bool:

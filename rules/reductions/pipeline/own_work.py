@@ -3,7 +3,8 @@
 Ranks of a step take the same time for it, so that who is inside calls for less works for longer. Each time inside a call is on
 the rank's own clock, and messages count as well: who waits for a slow rank in a message is inside it for longer. So a rank
 without tensor-parallel peers is compared with the ranks of its stage in other replicas, from the first step of the record on.
-A rank alone with its data (no pipeline, no tensor-parallel group) is not: more data, or a duty of its own, looks alike.
+A rank alone with its data (no pipeline, no tensor-parallel group) is not: more data, or a duty of its own, looks alike. That it
+does not work longest in the newest steps is known all the same.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _STEADY = 0.75
 _MOST_CHANCE = 0.01
 # Of the ranks with the same work; if more are slow, it is how the job is.
 _MOST_SLOW = 0.25
+_NEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,14 @@ class Excess:
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """Ranks that worked longer than those with the same work, most lost first, of those that were `compared`."""
+    """Ranks that worked longer than those with the same work, most lost first, of those that were `compared`.
+
+    Of a job without messages `seldom_longest` are those that worked longest in less than half of the newest steps.
+    """
 
     found: tuple[Excess, ...] = ()
     compared: frozenset[int] = frozenset()
+    seldom_longest: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,19 @@ def own_work(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -
     in_step = _others_of(layout.members[label] for label in layout.along(Axis.TENSOR))
     compared = _Compared(times, {rank: part for part in parts for rank in part.ranks}, mates, in_step, paths)
     found = [item for rank in sorted(compared.parts) if (item := _excess(rank, compared)) is not None]
-    return OwnWork(tuple(sorted(found, key=lambda item: -item.lost_ns)), frozenset(compared.parts))
+    return OwnWork(tuple(sorted(found, key=lambda item: -item.lost_ns)), frozenset(compared.parts), _seldom_longest(times))
+
+
+def _seldom_longest(times: StepTimes) -> frozenset[int]:
+    """Who is inside calls for the shortest time has worked longest; in a message one waits for others than all."""
+    numbers = times.shared_by(times.ranks)[-_NEWEST:]
+    if len(numbers) < _LEAST_STEPS or any(steps.record.is_message.any() for steps in times.ranks.values()):
+        return frozenset()
+    inside = np.stack([steps.durations(numbers).sum(axis=1) for steps in times.ranks.values()])
+    if np.isnan(inside).any():
+        return frozenset()
+    longest = (inside == inside.min(axis=0)).mean(axis=1)
+    return frozenset(rank for rank, often in zip(times.ranks, longest.tolist(), strict=True) if 2 * often < 1)
 
 
 def _has_other_work(times: StepTimes, layout: Layout) -> bool:

@@ -68,6 +68,29 @@ def test_a_host_that_waits_in_a_stage_is_shown_by_the_work_of_its_rank(
     assert (finding.ranks, bool(finding.by_design)) == ((3,), by_design)
 
 
+@pytest.mark.parametrize("device", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "seldom", "by_design"), [(2, range(8), True), (2, range(3), False), (12, range(8), False)],
+    ids=["a short trace", "longest in the recorders too", "a long trace"],
+)  # fmt: skip
+def test_who_is_long_in_a_short_trace_alone_may_have_had_more_data(
+    steps: int, seldom: range, by_design: bool, device: bool
+) -> None:
+    rule = find("FX170")
+    assert rule is not None
+    made = job("data", rank=3, seed=3, steps=steps, delay_ms=300)
+    times = np.full((steps, 8), 50 * MS)
+    times[:, 3] += 300 * MS
+    made = replace(made, device={"forward": times}) if device else made
+    given: dict[object, object] = {
+        FrontierWindows: FrontierWindows((FrontierWindow(made),)),
+        OwnWork: OwnWork(seldom_longest=frozenset(seldom)),
+        Thresholds: thresholds(rule, {}),
+    }
+    found = [each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact]
+    assert {(finding.ranks, bool(finding.by_design)) for finding in found} == {((3,), by_design)}
+
+
 def of_one_window(made: StageMatrix, ranks: int) -> list[tuple[tuple[int, ...], bool]]:
     """The ranks of each finding on one window of eight ranks of a pipeline of so many, and whether a sound job may be so."""
     rule = find("FX170")
