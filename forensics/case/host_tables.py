@@ -29,6 +29,9 @@ _MARKS = (
     b" %, ",
     b" ==> ",
     b"physical_state ",
+    b" TOTAL_UNCORRECTABLE_COUNT: ",
+    b" GFX_CLK ",
+    b" Link 0: ",
 )
 """One of these stands in every such table, also where its head was cut off."""
 _FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table"})

@@ -31,6 +31,7 @@ from forensics.ingest.scheduler_log import (
     event_records,
     kube_nodes,
     lost_by_job,
+    pod_ends,
     pod_table,
 )
 
@@ -60,18 +61,7 @@ _SLURM_EVENTS = (
         "{job} preemption",
         ("Preempted ", "preempted "),
     ),
-    # What the controllers of Kubeflow and Volcano say of a pod of their job, and that of JobSets of the job of one worker.
-    pattern(
-        "process_exit",
-        r"Pod: [a-z0-9][\w-]{0,62}\.(?P<pod>[a-z0-9][\w.-]{0,252}) exited with code (?P<code>[1-9]\d{0,2})\b",
-        "exitcode={code} pod={pod}",
-    ),
-    pattern(
-        "process_exit",
-        r"Pod (?P<pod>[a-z0-9][\w.-]{0,252}) failed, exit code (?P<code>[1-9]\d{0,2})\b",
-        "exitcode={code} pod={pod}",
-    ),
-    pattern("process_exit", r"first failed job: (?P<job>[a-z0-9][\w.-]{0,252}?)\)", "exitcode=unknown pod={job}"),
+    *pod_ends.PATTERNS,
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
 )
@@ -211,7 +201,7 @@ def _of_document(artefact: Artefact) -> Iterator[Item]:
 def _of_text(artefact: Artefact) -> Iterator[Item]:
     columns: dict[str, list[Any]] = defaultdict(list)
     lines = Lines(artefact)
-    pod, indexed, nodes = None, _PodRanks(), down_nodes.DownNodes()
+    pod, indexed, nodes, is_restarted = None, _PodRanks(), down_nodes.DownNodes(), False
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
     of_jobs, ready, jobs = lost_by_job.LostByJob(), kube_nodes.ReadyNodes(), down_nodes.JobNodes()
     condor, hosts_down, containers = condor_events.CondorEvents(), batch_hosts.DownHosts(), container_table.ContainerTable()
@@ -228,6 +218,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
             _add(columns, number, line, *said)
         if pod is not None:
             indexed.feed(line, pod)
+        is_restarted = is_restarted or any(word in line for word in pod_ends.RESTARTED)
         if len(line) < _SHORTEST or not any(word in line for word in _WORDS):
             continue
         of_jobs.feed(number, line)
@@ -244,6 +235,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         if len(columns["kind"]) >= MAX_EVENTS:
             yield Problem(f"more than {MAX_EVENTS} events; the rest was left out", f"line={number}")
             break
+    pod_ends.note_restart(columns, is_restarted)
     for end in (*account.ends(), *table.ends(), *of_jobs.lost(), *ready.lost(), *condor.lost(), *containers.ended()):
         _add(columns, *end)
     if columns["kind"]:

@@ -74,7 +74,9 @@ class JobNodes:
         if JOBS.fullmatch(line):
             self._names, self._is_listed = [word.partition("(")[0] for word in words], True
         elif self._names and len(words) == len(self._names) and words[0][:1].isdigit():
-            self._jobs.add(tuple(hosts(words[self._names.index("NODELIST")])))
+            nodes = words[self._names.index("NODELIST")]
+            # In place of its nodes one that waits has the reason.
+            self._jobs |= set() if nodes.startswith("(") else {tuple(hosts(nodes))}
         else:
             self._names = []
             if shown := _OF_SHOWN_JOB.fullmatch(line):

@@ -8,7 +8,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
 from forensics.rules.leads.links import place
-from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors, wall_ns
 
 _TESTS = "SELECT host, device, text, min(source) FROM device_event WHERE kind = 'test_failed' GROUP BY ALL ORDER BY ALL"
 # A program that hangs on its device makes a driver start it anew as well as a fault does.
@@ -21,15 +21,20 @@ GROUP BY host, device ORDER BY ALL
 # NICs whose driver found their firmware stopped, but for those that came back.
 _NICS = "SELECT host, device, min(source) FROM device_event WHERE kind = 'nic_fatal' GROUP BY host, device ORDER BY ALL"
 # Hosts whose kernels report errors of their own memory that could not be corrected.
-_MEMORY = "SELECT host, min(source) FROM device_event WHERE kind = 'memory_error' GROUP BY host ORDER BY ALL"
+_MEMORY = "SELECT host, text, source FROM device_event WHERE kind = 'memory_error' ORDER BY ALL"
+_LAST_STEP = "SELECT CAST(max(at_s) * 1e9 AS BIGINT) FROM log_progress WHERE clock = 'line'"
+# A log names no zone as a rule.
+_ZONES_NS = 15 * 3_600_000_000_000
 # Nodes of a domain of NVLink between hosts with which no other one is connected.
 _APART = "SELECT subject, min(source) FROM logged_event WHERE kind = 'imex_apart' GROUP BY subject ORDER BY subject"
 _NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealthy' GROUP BY subject, locator ORDER BY ALL"
-# Alerts that fire, by the device, or the host, that they are about.
+# Alerts that fire, by the device, or the host, that they are about: one of the job where its hosts are listed.
 _ALERTS = r"""
 SELECT regexp_extract(subject, '^host=(\S+)', 1) AS place, regexp_extract(subject, ' device=(\S+)', 1) AS unit,
     string_agg(DISTINCT regexp_extract(subject, ' (\S+)$', 1), ', ' ORDER BY regexp_extract(subject, ' (\S+)$', 1)), min(source)
-FROM logged_event WHERE kind = 'alert' AND (unit <> '' OR regexp_matches(subject,
+FROM logged_event WHERE kind = 'alert' AND (regexp_full_match(place, '[0-9.:]+') OR NOT EXISTS (SELECT 1 FROM nodes)
+        OR split_part(place, '.', 1) IN (SELECT split_part(host, '.', 1) FROM nodes))
+    AND (unit <> '' OR regexp_matches(subject,
     '(?i)xid|gpu|nvlink|infiniband|rdma|roce|ecc|hardware|node\w{0,8}(down|notready|unreachable)|status_check'))
 GROUP BY place, unit ORDER BY ALL
 """
@@ -100,9 +105,16 @@ def _failed_nic(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _failed_memory(connection: DuckDBPyConnection) -> Iterator[str]:
-    if row := only_row(connection, "device_events", _MEMORY, kinds=("memory_error",)):
-        host, source = row
-        where = host or "that host"
+    """One host; an error long before the last steps of the job did not end it."""
+    ((last,),) = connection.execute(_LAST_STEP).fetchall()
+    found = {
+        host: source
+        for host, text, source in rows_of(connection, "device_events", _MEMORY, kinds=("memory_error",))
+        if last is None or (when := wall_ns(text)) is None or when + _ZONES_NS >= last
+    }
+    if len(found) == 1:
+        ((host, source),) = found.items()
+        where = host or "its host"
         yield f"memory and kernel log of {where}, and the ranks there: a memory error could not be corrected ({source})"
 
 

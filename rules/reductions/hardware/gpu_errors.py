@@ -186,7 +186,7 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
             said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
             of_peer = code in _OF_WORK and code not in _OF_ITS_OWN
-            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=_wall(text), of_peer=of_peer)
+            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=wall_ns(text), of_peer=of_peer)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
@@ -198,10 +198,10 @@ def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
             continue
         is_lost = kind == "gpu_fallen_off"
         meaning = "it has fallen off the bus" if is_lost else "hardware error that could not be corrected"
-        yield GpuError(host, _address(device), meaning, True, source, time_ns, is_lost=is_lost, wall_ns=_wall(text))
+        yield GpuError(host, _address(device), meaning, True, source, time_ns, is_lost=is_lost, wall_ns=wall_ns(text))
 
 
-def _wall(text: str | None) -> int | None:
+def wall_ns(text: str | None) -> int | None:
     """The time in front of a line of `dmesg -T`, in ns; its zone is that of the host."""
     found = _DATED.match(text or "")
     try:

@@ -14,6 +14,7 @@ QUEUE = (
     "$ squeue -j 88\n             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n"
     "                88     train      pre      ann  R   10:11:12      4 gx-[3-6]\n"
 )
+WAITS = "                89     train     next      ann PD       0:00      4 (Resources)\n"
 SHOWN = "$ scontrol show job 88\nJobId=88 JobName=pre\n   NodeList=gx-[3-6]\n   BatchHost=gx-3\n"
 REASONS = "$ sinfo -R\nREASON               USER      TIMESTAMP           NODELIST\n"
 SHELL = "flux-job: job.exception type=node-failure severity=2 lost contact with job shell on {0} (shell rank 2)\n"
@@ -68,6 +69,10 @@ def scheduled(status: str, how: str = "Reboot") -> str:
     return json.dumps({"DocumentIncarnation": 12, "Events": [event]})
 
 
+EDAC = "EDAC MC1: 1 UE memory read error on CPU_SrcID#1_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x3f21a87)"
+RESTARTED = (
+    "5m    Warning   PyTorchJobRestarting   pytorchjob/pre   PyTorchJob pre is restarting because 1 Worker replica(s) failed.\n"
+)
 BY_PBS = "$ qstat -f 7\nJob Id: 7.pbs\n    Job_Name = pre\n    exec_host = gx-3/0*64+gx-4/0*64+gx-5/0*64\n"
 BY_LSF = (
     "$ bjobs -l 8\n\nJob <8>, Job Name <pre>, User <ann>\nMon: Started 24 Task(s) on Host(s) <8*gx-3> <8*gx-5>, Allocated\n"
@@ -104,8 +109,7 @@ def alert(state: str, *hosts: str, name: str = "GpuXidError", of: str = "gpu = 5
 
 
 def uncorrected(*hosts: str) -> str:
-    edac = "EDAC MC1: 1 UE memory read error on CPU_SrcID#1_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x3f21a87)"
-    return "".join(f"Mar  2 03:14:01 {host} kernel: [781999.102] {edac}\n" for host in hosts)
+    return "".join(f"Mar  2 03:14:01 {host} kernel: [781999.102] {EDAC}\n" for host in hosts)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,9 @@ def uncorrected(*hosts: str) -> str:
         (EVENTS.format("Pod: ml.pre-worker-2 exited with code 137"), "the log of pod pre-worker-2"),
         (f"[Mon Mar  2 03:14:02 2026] {TIMEOUT}\n", "the NIC 0000:9a:00.0 and the ranks that use it: its firmware"),
         (alert("Firing", "gx-6"), "device 5 of gx-6 and the ranks there: alerts fire of it (GpuXidError"),
+        ("[root@mi-1 ~]# " + amd(0, 0, 0, 0)[2:] + "[root@mi-2 ~]# " + amd(0, 9, 0, 0)[2:], "GPU-1 of mi-2, and the rank"),
+        ("[root@h1 ~]# x\n" + links(4, 4, 4) + "[root@h2 ~]# x\n" + links(4, 1, 4), "NVLinks of GPU-1 of h2, and the"),
+        (QUEUE + WAITS + down("gx-5") + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there"),
         (uncorrected("gx-6"), "memory and kernel log of gx-6, and the ranks there"),
     ],
 )
@@ -176,6 +183,9 @@ def test_the_one_that_stands_out(tmp_path: Path, text: str, said: str | None) ->
         ),
         pytest.param(containers("Up 9 hours", "Up 9 hours", "Up 9 hours"), id="a container of another image"),
         pytest.param(EVENTS.format("Pod: ml.pre-worker-2 exited with code 0"), id="a pod that ended well"),
+        pytest.param(EVENTS.format("Pod: ml.pre-worker-2 exited with code 137") + RESTARTED, id="started again"),
+        pytest.param("SLURM_JOB_NODELIST=gx-[3-5]\n" + alert("Firing", "gx-9"), id="an alert of no host of the job"),
+        pytest.param(f"[Sat Feb 28 01:14:01 2026] {EDAC}\n", id="a memory error days before"),
         pytest.param(alert("Resolved", "gx-6"), id="an alert that is over"),
         pytest.param(alert("Firing", "gx-6", "gx-7"), id="alerts of two hosts"),
         pytest.param(alert("Firing", "gx-6", name="HostHighCpuLoad", of=""), id="an alert of no device"),
