@@ -14,11 +14,13 @@ from forensics.rules.core_evidence import core_evidence
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.hardware.allowed_cores import AllowedCores
 from forensics.rules.reductions.hardware.held_back import CoreTimes
+from forensics.rules.reductions.hardware.slow_clocks import SlowClocks, held_down_cores
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.halts import Halt, HaltedPass, halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 T = TypeVar("T")
@@ -40,8 +42,9 @@ _IN_PASSES = (StageName.UNKNOWN, StageName.FORWARD, StageName.BACKWARD)
 
 
 def located(
-    judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores, times: CoreTimes
-) -> tuple[Suspect, ...]:
+    judged: Judgement, places: CallPlaces, groups: Communicators, layout: Layout, cores: AllowedCores, times: CoreTimes,
+    clocks: SlowClocks, roster: Roster,
+) -> tuple[Suspect, ...]:  # fmt: skip
     """The suspects, with what their calls tell of the place; what a suspect's own evidence stated already is kept."""
     members = {group.label: group.members for group in groups}
     # All at once, for each reading goes through the calls of all ranks.
@@ -50,7 +53,7 @@ def located(
     return tuple(
         _stopped(suspect, places, layout, members, is_shown=number < _MOST_HALTS)
         if suspect.anomaly is Anomaly.FAIL_STOP
-        else _slow(suspect, layout, members, cores, times)
+        else _clocked(_slow(suspect, layout, members, cores, times), clocks, roster)
         for number, suspect in enumerate(judged.suspects)
     )
 
@@ -85,6 +88,13 @@ def _slow(suspect: Suspect, layout: Layout, members: Members, cores: AllowedCore
         evidence=(*suspect.evidence, *beside),
         next_steps=(*advice, *suspect.next_steps),
     )
+
+
+def _clocked(suspect: Suspect, clocks: SlowClocks, roster: Roster) -> Suspect:
+    """A slow suspect with the clocks of the cores of its host, where they are held down."""
+    is_known = suspect.members is Each.EACH and suspect.stage.component is not Component.COMMUNICATION
+    held = tuple(held_down_cores(suspect.ranks, clocks, roster)) if is_known else ()
+    return replace(suspect, evidence=(*suspect.evidence, *held)) if held else suspect
 
 
 def _halted(each: HaltedPass, found: Halt) -> Evidence:
