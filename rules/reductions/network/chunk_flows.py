@@ -24,13 +24,15 @@ from forensics.rules.reductions.network.flow_states import Key, Reached, judged,
 from forensics.rules.reductions.network.sends_for_others import sends_for_others
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
+# Calls without a number in the process have the order of their times: each thread has its own part of a log.
 _OPEN = """
 WITH steps AS (
     SELECT source_id FROM chunk_states GROUP BY source_id HAVING max(posted) > 0
 ), calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
-           any_value(coalesce(record_id, locator)) AS place, any_value(peer) AS peer, bool_or(state = 'done') AS is_done
+           any_value(coalesce(record_id, entered_ns, locator)) AS place, any_value(peer) AS peer,
+           bool_or(state = 'done') AS is_done
     FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
 ), carried AS (
     SELECT q.source_id, q.communicator, q.channel, q.direction, q.peer, sum(w.in_flight)::BIGINT AS in_flight,
@@ -81,7 +83,7 @@ GROUP BY communicator, rank, kind, coalesce(peer, -1)
 """
 _PLACES = """
 SELECT c.communicator, c.number, c.rank, c.kind, c.paired, p.rank, min(c.place) FROM (
-    SELECT communicator, rank, kind, coalesce(is_p2p, false) AS paired, peer, coalesce(record_id, locator) AS place,
+    SELECT communicator, rank, kind, coalesce(is_p2p, false) AS paired, peer, coalesce(record_id, entered_ns, locator) AS place,
            CASE WHEN is_p2p THEN pair_number ELSE sequence END AS number
     FROM {calls} WHERE list_contains($sources, source_id) AND communicator IS NOT NULL
 ) c LEFT JOIN members p ON p.communicator = c.communicator AND p.position = c.peer

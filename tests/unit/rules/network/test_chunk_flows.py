@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from forensics.rules.collectives.gpu_not_ready import RULE as GPU_NOT_READY
+from forensics.rules.engine import supply_of
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
@@ -34,6 +35,7 @@ from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Ro
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.graph import Wait, wait_graph
 from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
+from tests.recordings.scenarios import changed
 
 LONG = 3_000_000_000
 NOWHERE = HostPlaces({})
@@ -407,3 +409,12 @@ def test_no_device_fails_that_is_in_a_call_launched_in_another_order(
 ) -> None:
     waits = tuple(Wait(label, 2, {0: None, 8: None}, ()) for label in (communicator, "nccl:c"))
     assert gpus_named(1, OrderInversions((OrderInversion(waits, (0, 8), order),))) == named
+
+
+def test_calls_of_several_threads_have_the_order_of_their_times() -> None:
+    """Beside dumps calls of a log have no number in the process, and each thread has its own part of the log."""
+    with changed("gpu-not-ready", "UPDATE operations SET locator = 1000000 - locator") as connection:
+        flows = supply_of(connection, instead={Calls: Calls(connection)}).get(OpenFlows)
+        known = {*connection.execute("SELECT rank, entered_ns FROM operations").fetchall()}
+    orders = {(end.rank, end.order) for flow in flows for end in flow.ends}
+    assert orders and orders <= known
