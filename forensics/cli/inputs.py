@@ -44,6 +44,8 @@ def _local(context: typer.Context, path: Path) -> Path:
     parts = _URL.fullmatch(str(path))
     if parts is None or path.exists():
         return path
+    if parts["scheme"] == "file":
+        return Path("/", parts["rest"])
     folder = Path(context.with_resource(tempfile.TemporaryDirectory(prefix="forensics-")))
     url = f"{parts['scheme']}://{parts['rest']}"
     try:

@@ -45,7 +45,7 @@ GlobalDeadline = Annotated[
     float, typer.Option(min=1.0, help="Seconds after which no host is waited for.", rich_help_panel=_PANEL)
 ]
 Normalize = Annotated[
-    bool, typer.Option("--normalize", help="Read dumps, traces and logs where they are; keep their columns (Parquet) instead.")
+    bool, typer.Option("--normalize", help="Read dumps and traces where they are; keep their columns (Parquet) instead.")
 ]
 Summarize = Annotated[
     bool, typer.Option("--summary", help="Keep rows of dumps, stages, stacks and logs of NCCL calls, in one small file a node.")

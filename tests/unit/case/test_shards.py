@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import duckdb
+import fsspec
 import pytest
 
 from forensics.case.build import open_case
@@ -53,6 +54,20 @@ def test_the_verdict_on_a_simulated_bundle_is_the_same(fault: str, forensics: Co
     size = write_normalized(tmp_path / "raw.tar", tmp_path / "shards.tar")
     assert size < (tmp_path / "raw.tar").stat().st_size
     same(forensics, tmp_path / "raw.tar", tmp_path / "shards.tar")
+
+
+@pytest.mark.slow
+def test_shards_in_an_object_store_have_the_verdict_of_the_raw_bundle(
+    forensics: Command, normalized: Path, tmp_path: Path
+) -> None:
+    """A folder of columns, as a fleet may leave it; a folder has no digest of its own."""
+    root, store = unpacked(tmp_path, normalized), fsspec.filesystem("memory")
+    for path in filter(Path.is_file, root.rglob("*")):
+        store.pipe(f"/bucket/job/{path.relative_to(root)}", path.read_bytes())
+    answers = (forensics("diagnose", "--format", "json", path) for path in (RECORDED, "memory://bucket/job"))
+    one, two = (json.loads(answer.out) | {"bundle_sha256": None} for answer in answers)
+    store.rm("/bucket", recursive=True)
+    assert one == two and one["suspects"]
 
 
 HOSTILE = {

@@ -36,6 +36,11 @@ def test_a_bundle_in_a_store_has_the_verdict_of_the_file(
     assert '"ranks":[2]' in there.out.replace(" ", "").replace("\n", "")
 
 
+def test_a_url_of_a_local_file_is_its_path(forensics: Command, bundle: Path) -> None:
+    here, there = (forensics("verify", place) for place in (bundle, bundle.resolve().as_uri()))
+    assert there.out and (there.code, there.out) == (here.code, here.out)
+
+
 def test_every_file_below_a_folder_is_copied(store: fsspec.AbstractFileSystem, forensics: Command) -> None:
     for rank in range(3):
         store.pipe(f"/bucket/logs/node{rank}/rank{rank}.log", f"[rank{rank}]: RuntimeError: CUDA out of memory\n".encode())
