@@ -1,4 +1,4 @@
-"""How a job is spread over its ranks, as the verdict shows it; import these from forensics.model."""
+"""How a job is spread over its ranks, as the verdict shows it; import these from forensics.model, but for `StepRow`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,28 @@ class GridRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StepRow:
+    """Microbatches of a step, model chunks of a stage (None: not known), and the schedules that its passes fit.
+
+    `method` is calls or configured; `confidence` inferred or assumed.
+    """
+
+    microbatches: int | None
+    chunks: int | None
+    schedules: tuple[str, ...]
+    method: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutRow:
     """Axes of all communicators; ranks by pipeline stage, and by what that is known (None: no stages are).
 
-    `grid` are all ranks of which a place is known, by stage and replica.
+    `grid` are all ranks of which a place is known, by stage and replica; `step` is how a step is made up, None not known.
     """
 
     axes: tuple[AxisRow, ...]
     stages: tuple[tuple[int, ...], ...]
     stage_method: str | None
     grid: tuple[GridRow, ...] = ()
+    step: StepRow | None = None

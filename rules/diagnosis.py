@@ -50,7 +50,6 @@ from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.network.went_wrong import JobOnset
-from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.rows import layout_row
 from forensics.rules.reductions.progress.liveness import Liveness
@@ -137,7 +136,7 @@ def _verdict(
         symptoms=judged.symptoms,
         assessments=(*judged.assessments, healthy),
         last_lines=last_lines(connection, suspects),
-        layout=layout_row(supply.get(Layout)),
+        layout=supply.call(layout_row),
         clocks=clock_offsets(connection),
         critical_path=supply.call(critical_path_row) if outcome is Outcome.SLOWDOWN else None,
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),

@@ -14,6 +14,7 @@ from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.hardware.host_errors import HostErrors
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.pipeline.step_shape import StepShape
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -36,6 +37,7 @@ def limits(
     calls: Calls,
     placed: Positions,
     layout: Layout,
+    shape: StepShape,
     motion: Liveness,
     pace: Speed,
     errors: GpuErrors,
@@ -64,7 +66,8 @@ def limits(
     for found in placed.contradictions:
         said = "; ".join(f"{statement} ({source})" for statement, source in found.statements)
         yield Label("contradiction", "positions", f"{said}: these cannot both be of one moment, and the recorder decides")
-    yield from (Label("contradiction", "layout", said) for said in layout.contradictions[:_MOST_ERRORS])
+    belied = (*layout.contradictions, *shape.contradictions)
+    yield from (Label("contradiction", "layout", said) for said in belied[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
     yield from _epoch_labels(rates)
     for line in of_hosts[:_MOST_ERRORS]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from forensics.model import AxisRow, GridRow, LayoutRow
+from forensics.parallel_layout import StepRow
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
+from forensics.rules.reductions.pipeline.step_shape import StepShape
 
 
-def layout_row(layout: Layout) -> LayoutRow | None:
-    """Axes and stages; None where nothing is known of any communicator or rank."""
+def layout_row(layout: Layout, shape: StepShape) -> LayoutRow | None:
+    """Axes, stages and how a step is made up; None where nothing is known of any communicator or rank."""
     if not layout and layout.stage_method is None:
         return None
     alike: dict[tuple[AxisOf, int], list[str]] = defaultdict(list)
@@ -24,7 +26,14 @@ def layout_row(layout: Layout) -> LayoutRow | None:
         if place.stage is not None:
             stages[place.stage].append(rank)
     ordered = tuple(tuple(ranks) for _, ranks in sorted(stages.items()))
-    return LayoutRow(tuple(sorted(axes, key=lambda row: row.communicators)), ordered, layout.stage_method, _grid(layout))
+    by_name = tuple(sorted(axes, key=lambda row: row.communicators))
+    return LayoutRow(by_name, ordered, layout.stage_method, _grid(layout), _step(shape))
+
+
+def _step(shape: StepShape) -> StepRow | None:
+    if shape.method == "nothing":
+        return None
+    return StepRow(shape.microbatches, shape.chunks, tuple(map(str, shape.schedules)), shape.method, shape.confidence)
 
 
 def _grid(layout: Layout) -> tuple[GridRow, ...]:

@@ -13,6 +13,7 @@ from forensics.report.stack_grid import stack_grid
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.places import Place
 from forensics.rules.reductions.pipeline.rows import layout_row
+from forensics.rules.reductions.pipeline.step_shape import StepShape
 from tests.unit.report.verdicts import HANG
 
 TP, DP, PP = 4, 2, 2
@@ -86,6 +87,6 @@ def test_letters_of_the_page_stand_below_each_other() -> None:
 def test_the_grid_follows_the_places_of_ranks() -> None:
     """Ranks of an unknown replica stand behind the others of their stage."""
     places = {3: Place(0, 0, 0), 1: Place(0, 0, 1), 2: Place(1, 0, 0), 0: Place(0, None, None)}
-    row = layout_row(Layout(places=places, stage_method="calls"))
+    row = layout_row(Layout(places=places, stage_method="calls"), StepShape())
     assert row is not None
     assert row.grid == (GridRow(0, 0, (3, 1)), GridRow(0, None, (0,)), GridRow(1, 0, (2,)))
