@@ -14,6 +14,7 @@ from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.fixtures.simulator.truth import truth
 from forensics.model import Cause, Verdict
 from forensics.rules.diagnosis import diagnose
+from tests.recordings.scenarios import recorded
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.pipeline.test_delays import JOB
 
@@ -34,6 +35,12 @@ def test_a_message_that_one_rank_leaves_out(rank: int, seed: int, tmp_path: Path
     (suspect,) = found.suspects
     assert (suspect.ranks, suspect.rules[0], suspect.cause) == ((rank,), "FX120", Cause.P2P_UNMATCHED)
     assert (suspect.stage.name, suspect.stage.microbatch) == (stage["name"], stage["microbatch"])
+
+
+def test_the_receive_of_the_third_microbatch() -> None:
+    """VenusTrace section 5.4, case 1."""
+    stage = diagnose(recorded("receive-left-out")).suspects[0].stage
+    assert (stage.direction, stage.operation, stage.microbatch, stage.pipeline_stage) == ("forward", "recv", 2, 1)
 
 
 @pytest.mark.parametrize(("fault", "missing"), [("order-swap@rank6", ""), ("p2p-unmatched@rank6", "7")], ids=["swap", "alone"])
