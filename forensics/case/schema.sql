@@ -331,7 +331,7 @@ CREATE TABLE wr_samples (
 -- table: One NIC capture.
 CREATE TABLE captures (
     source_id BIGINT,               -- artefact
-    capture_id BIGINT NOT NULL,     -- number
+    capture_id BIGINT NOT NULL,     -- number within its artefact: unique with source_id
     host VARCHAR,                   -- host
     nic VARCHAR,                    -- NIC
     epoch_ns BIGINT,                -- epoch length

@@ -152,6 +152,21 @@ def test_ranks_that_have_a_slow_nic_together_are_named_together(
     assert [(each.ranks, each.granularity) for each in suspects] == ([(named, Granularity.NIC)] if named else [])
 
 
+@pytest.mark.parametrize("peer", ["2", ""], ids=["loopback", "storage"])
+@pytest.mark.parametrize(("slow", "named"), [((), []), ((2,), [(2,)])], ids=["sound", "slow"])
+def test_what_a_nic_moves_to_itself_or_for_others_is_no_link(
+    slow: tuple[int, ...], named: list[tuple[int, ...]], peer: str, tmp_path: Path
+) -> None:
+    """A queue pair that no other NIC of the job is at the other end of, at a tenth of the line in each epoch."""
+    ring = Ring(slow=halved(*slow))
+    heads = [f"# {each}" for each in ("epoch_ns=32000", "clock=realtime", "host=n1", "nic=mlx5_0", "rank=2")]
+    rows = [f"9,{way},{ring.first_epoch + epoch},160000,{peer}" for epoch in range(3000) for way in ("send", "recv")]
+    text = "\n".join([*heads, "queue_pair,direction,epoch,bytes,peer", *rows])
+    connection = open_case([write(tmp_path, captures(ring) | {"beside.csv": text.encode()})])
+    assert connection.execute("SELECT count(*) FROM queue_pairs WHERE number = 9").fetchall() == [(1,)]
+    assert [each.ranks for each in diagnose(connection).suspects] == named
+
+
 def test_two_captures_of_one_nic_count_once(tmp_path: Path) -> None:
     files = captures(Ring(slow=halved(2)))
     again = {name.replace(".epochs", "-again.epochs"): content for name, content in files.items()}
