@@ -81,6 +81,11 @@ class Series:
         """ns by which a member came after the last of the others to each call; 0 when one came after it."""
         return np.where(self.last == column, self.by_ns, 0)
 
+    def met_ns(self, column: int) -> Ints:
+        """When all members had come to each call, ns on the clock of a member: an end on its own clock is that already."""
+        after = 0 if self.on_own_clocks else self.behind.max(axis=1) - self.behind[:, column]
+        return self.at_ns[:, column] + after
+
     def source(self, call: int, column: int) -> str:
         """Artefact and entry of a call of a member."""
         source_id, locator = (each[call, column] for each in self.entries)

@@ -192,7 +192,7 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
         communicator=calls.communicator,
         kind=calls.kind,
         members=calls.ranks,
-        calls=_chances(times, first, late, typical),
+        calls=_chances(calls.met_ns(column), first, late, typical),
         late=len(late),
         lost_ns=int(lost),
         share=min(1.0, float(lost / span)) if span > 0 else 0.0,
@@ -207,9 +207,12 @@ def _of_rank(column: int, calls: Series) -> Lateness | None:
     )
 
 
-def _chances(times: Floats, first: int, late: Ints, typical_ns: int) -> int:
-    """Calls at which the rank could come so late: between two calls of one burst no such lateness has time to arise."""
-    could = np.diff(times, prepend=-np.inf)[first:] >= _AROSE * typical_ns
+def _chances(met: Ints, first: int, late: Ints, typical_ns: int) -> int:
+    """Calls at which the rank could come so late: between two calls of one burst no such lateness has time to arise.
+
+    `met` is when the last member came to each: where another one was late, this rank had the time to be so too.
+    """
+    could = np.diff(met.astype(np.float64), prepend=-np.inf)[first:] >= _AROSE * typical_ns
     could[late - first] = True
     return int(np.count_nonzero(could))
 

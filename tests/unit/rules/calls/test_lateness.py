@@ -71,6 +71,16 @@ def test_calls_of_one_burst_are_one_chance_to_be_late() -> None:
     assert (late.late, late.calls) == (7, 7)
 
 
+@pytest.mark.parametrize(("turns", "calls"), [((0,), 18), ((0, 0, 1), 18), ((0, 1, 2, 3), 18)])
+def test_a_call_to_which_another_member_comes_late_is_a_chance_to_be_late(turns: tuple[int, ...], calls: int) -> None:
+    """The rank itself comes at once to a call behind its own late one, and could have been late again where another was."""
+    gaps = [60 * MS if rank == turns[number % len(turns)] else 0 for number in range(24) for rank in range(4)]
+    behind = np.array(gaps).reshape(24, 4)
+    begins = np.concatenate([[0], np.cumsum(behind.max(axis=1) + MS)[:-1]])
+    late = of_rank(0, calls_of("all_reduce [4]", behind.tolist(), (behind + begins[:, None]).tolist(), range(4)))
+    assert (late.late, late.calls) == (sum(turns[number % len(turns)] == 0 for number in range(6, 24)), calls)
+
+
 @pytest.mark.parametrize(("first", "has_onset"), [(1, False), (2, False), (8, True)])
 def test_calls_of_one_step_are_one_look_at_it(first: int, *, has_onset: bool) -> None:
     """Six calls of a step, 10 ms apart: that the rank was in time for those of one or two steps shows no change."""
