@@ -8,6 +8,7 @@ they were started, which is how spawn numbers them. This is a guess and is repor
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from forensics.bundle.claims import claim
 from forensics.collect.discovery import Discovery, FoundRank
@@ -105,9 +106,11 @@ def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:
         numbers = format_ranks(one.rank for one in same)
         warnings.append(f"pid {pids_of_same} called rank {numbers} by start order only: {why}")
     ranks = sorted((*claimed, *guessed), key=lambda one: one.rank)
+    above = {one.process.pid: ancestors(scan.stats, one.process.pid) for one in ranks}
+    apart = (replace(one, started=frozenset(pid for pid in above if one.process.pid in above[pid])) for one in ranks)
     sizes = [one.claim.world_size for one in claimed if one.claim and one.claim.world_size is not None]
     job = claimed[0].claim.job if claimed and claimed[0].claim else None
-    return Discovery(tuple(ranks), job, max(sizes, default=None), warnings=tuple(warnings))
+    return Discovery(tuple(apart), job, max(sizes, default=None), warnings=tuple(warnings))
 
 
 def numbered(processes: Sequence[Process], taken: frozenset[int]) -> tuple[FoundRank, ...]:

@@ -171,7 +171,9 @@ def test_a_script_that_started_itself_again_is_the_first_rank_of_its_node(proc: 
     assert pids(discovery) == {4: 100, 5: 101, 6: 102, 7: 103}
     assert (discovery.world_size, discovery.warnings) == (8, ())
     assert discovery.ranks[0].started == {101, 102, 103}
-    assert pids(given_ranks(proc.scan(), [100, 103])) == {4: 100, 7: 103}
+    named = given_ranks(proc.scan(), [100, 103])
+    assert pids(named) == {4: 100, 7: 103}
+    assert [one.started for one in named.ranks] == [{103}, set()]
 
 
 def test_a_launcher_that_counts_no_ranks_is_no_rank(proc: FakeProc) -> None:
