@@ -52,8 +52,9 @@ def is_lead(
     reached = seen if processes else {*roster.ranks}
     in_reach = reached if on_hosts else seen if ends_in_queued_messages(graph, seen) else set()
     asked = [each.cause not in _OF_CALLS and bool(in_reach) and in_reach.issuperset(each.ranks) for each in faults]
+    # Of several ranks that nothing was collected from, no family of evidence speaks at all.
     alone = all(
-        each.families and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
+        (bool(each.families) or seen.isdisjoint(each.ranks)) and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
         for each, by_request in zip(faults, asked, strict=True)
     )
     return bool(judged.suspects) and once and undated and not (heard.stalled or heard.overdue) and alone

@@ -11,7 +11,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, vote
 from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
-from forensics.rules.reductions.ranks.roster import Roster, UnplacedFiles
+from forensics.rules.reductions.ranks.roster import Roster, SeenProcesses, UnplacedFiles
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -35,6 +35,7 @@ def _evaluate(
     unplaced: UnplacedFiles,
     failed: FailedQueuePairs,
     messages: LastMessages,
+    processes: SeenProcesses,
 ) -> Iterator[Finding]:
     """Nobody is silent while stacks or dumps lie there of which nothing shows the rank: one may be the missing one."""
     # A shim log is made with the first call and outlives its process: where there is none, nobody fetched it.
@@ -43,6 +44,8 @@ def _evaluate(
     mismatched = {mismatch.communicator for mismatch in blocking}
     alone = [root.ranks[0] for root in graph.free_roots if _missing_alone(roster, graph, root.ranks[0], mismatched)]
     silent = tuple(rank for rank in alone if not _is_held(graph, rank, failed))
+    if not processes and _not_handed_in(graph, silent):
+        return
     if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
         found = _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
@@ -72,6 +75,11 @@ def _lost_by_hand(roster: Roster, silent: tuple[int, ...]) -> bool:
     sampled = {rank for rank, facts in roster.ranks.items() if facts.has_stack}
     dumped = {rank for rank, facts in roster.ranks.items() if facts.has_recorder and not facts.dead}
     return any({rank - 1, rank + 1} <= sampled for rank in dumped - sampled)
+
+
+def _not_handed_in(graph: WaitGraph, silent: tuple[int, ...]) -> bool:
+    """Whether several ranks lack stacks, that somebody took one by one, where no call was recorded that they are missing in."""
+    return len(silent) > 1 and not any(wait.communicator for rank in silent for wait in graph.waiting_for(rank))
 
 
 def _excused(graph: WaitGraph, rank: int) -> bool:

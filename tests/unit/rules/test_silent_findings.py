@@ -206,3 +206,21 @@ def test_a_way_of_others_that_failed_in_the_same_call_accounts_for_the_wait(
     failed = QueuePair(rank, "mlx5_0/7", "mlx5_0", 1, peer, None, 2, SECOND, 12, 129, 0, "log")
     found = list(supply.call(RULE.evaluate, {FailedQueuePairs: FailedQueuePairs((failed,))}))
     assert bool(found) is is_named
+
+
+@pytest.mark.parametrize(("ranks", "who"), [((0, 1, 2), {3}), ((0, 1), set())])
+def test_stacks_of_some_ranks_single_out_no_group_of_the_others(ranks: tuple[int, ...], who: set[int], tmp_path: Path) -> None:
+    """Somebody took stacks of half of the ranks, once: all of these are in the reduction, as in a job that moves."""
+    for rank in ranks:
+        (tmp_path / f"py-spy_{4100 + rank}.txt").write_bytes(py_spy(ALL_REDUCE, 4100 + rank))
+        (tmp_path / f"env_{4100 + rank}.txt").write_bytes(f"RANK={rank}\0WORLD_SIZE=4\0".encode())
+    verdict = verdict_of(tmp_path)
+    assert (named(verdict), verdict.outcome) == (who, Outcome.INCONCLUSIVE)
+
+
+def test_several_dumps_of_gloo_that_nobody_handed_in_are_a_lead(tmp_path: Path) -> None:
+    """Dumps of gloo are asked for: half of those of a sound job look like these, and nothing dates them."""
+    job = Job(4, "gloo")
+    job.steps(10)
+    job.hang({2, 3})
+    assert verdict_of(loose(job, tmp_path, ranks=(0, 1))).outcome is Outcome.INCONCLUSIVE
