@@ -31,6 +31,7 @@ from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_fe
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.progress.varied import LEAST_STEPS, are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.steps.long_evaluations import evaluation_signs
 from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.stage_signs import stage_signs
@@ -119,6 +120,7 @@ def slowness_signs(
     seen = (
         *silence,
         *long,
+        *evaluation_signs(times),
         *_lossy_links(slowness),
         *_slow_calls(paces),
         *_below_their_lines(rates, uses, max(at_a_stretch(peaks, uses), default=0.0)),

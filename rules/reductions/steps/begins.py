@@ -110,8 +110,12 @@ def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Ints:
         return whole
     # The last mark is counted from: what the job does now goes before what it did at its start.
     parts = [begins[(len(begins) - 1) % marks :: marks] for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1)]
-    apart = [evaluations_apart(record, chosen, forms.count) for chosen in parts]
-    alike = [steps for steps, chosen in zip(apart, parts, strict=True) if steps is not chosen or _are_alike(forms, chosen)]
+    alike: list[Ints] = []
+    for chosen in parts:
+        steps = evaluations_apart(record, chosen, forms.count)
+        alike += [steps] if steps is not chosen or _are_alike(forms, chosen) else []
+        if alike and len(alike[-1]) > 2:
+            break
     # A step that nothing is compared with may be two: of a batch that grows each is as the one before, and longer.
     compared = next((chosen for chosen in alike if len(chosen) > 2), None)
     if compared is None and _grow(forms, begins):

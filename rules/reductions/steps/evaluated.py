@@ -7,8 +7,6 @@ of its own at its end, has not. Steps in which a batch still grows come before t
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from forensics.rules.reductions.steps.records import Flags, Ints, Record
@@ -54,17 +52,19 @@ def evaluations_apart(record: Record, begins: Ints, forms: int) -> Ints:
     """The begins of steps, with each evaluation between two of them as a stretch of its own; `forms` counts forms of calls.
 
     An evaluation that has no call of its own makes some of those of a step once more, each time the same. Steps of a larger
-    batch do so too, but follow on each other.
+    batch do so too, but follow on each other, or are the newest.
     """
     if len(begins) <= _LEAST_STEPS:
         return begins
     counted = _counted(record, begins, forms)
+    if (counted == counted[-1]).all():
+        return begins
     shapes, which, often = np.unique(counted, axis=0, return_inverse=True, return_counts=True)
     usual = shapes[often.argmax()]
     more = counted - usual
     odd: Flags = (more >= 0).all(axis=1) & (more > 0).any(axis=1) & ((more == 0) & (usual > 0)).any(axis=1)
     odd &= ~((more > 0) & (usual == 0)).any(axis=1) & (more.sum(axis=1) < usual.sum())
-    are_alike = len(np.unique(which[odd])) == 1 and not (odd[1:] & odd[:-1]).any()
+    are_alike = len(np.unique(which[odd])) == 1 and odd[:-1].any() and not (odd[1:] & odd[:-1]).any()
     return _apart(record, begins, usual, odd) if are_alike and often.max() >= _LEAST_STEPS else begins
 
 
@@ -104,6 +104,7 @@ def _next_rarest(record: Record, rare: Flags, counts: Ints) -> int | None:
 
 def _counted(record: Record, begins: Ints, forms: int) -> Ints:
     """How often each step (row) has each form of calls (column), those of barriers left out: a save has some in any step."""
-    apart = np.where(record.is_barrier, forms, record.form)
-    found = [np.bincount(apart[begin:end], minlength=forms + 1)[:forms] for begin, end in pairwise(begins)]
-    return np.array(found, np.int64).reshape(-1, forms)
+    steps = max(len(begins) - 1, 0)
+    calls = slice(*begins[[0, -1]]) if steps else slice(0)
+    cells = np.repeat(np.arange(steps), np.diff(begins)) * forms + record.form[calls]
+    return np.bincount(cells[~record.is_barrier[calls]], minlength=steps * forms).reshape(steps, forms)

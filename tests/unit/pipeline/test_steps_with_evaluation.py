@@ -45,8 +45,9 @@ def test_an_evaluation_without_a_call_of_its_own_stands_between_steps_too(every:
     assert sum(length <= 4 for length in found) == STEPS // every - (STEPS % every == 0)
 
 
-def test_larger_batches_from_a_step_on_are_no_evaluations() -> None:
-    sizes = [4] * 9 + [5] * 6
+@pytest.mark.parametrize("larger", [1, 6])
+def test_larger_batches_from_a_step_on_are_no_evaluations(larger: int) -> None:
+    sizes = [4] * 9 + [5] * larger
     assert {*pieces([call for size in sizes for call in grown(size, [GRADIENTS, NORM])])} == {18, 22}
 
 
