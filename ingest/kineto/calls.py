@@ -117,6 +117,7 @@ def _of_device(columns: TraceColumns, work: OnDevice, head: TraceHead) -> dict[s
     entered = np.where(known, columns.begins[marks] + head.base_ns, 0).tolist()
     returned = np.where(known, columns.begins[marks] + columns.durations[marks] + head.base_ns, 0).tolist()
     names = [name if is_known else None for name, is_known in zip(columns.named(marks), known.tolist(), strict=True)]
+    streams = [_stream(text) for text in columns.track_texts]
     return {
         **_described(columns, rows, names, head),
         "entered_ns": [at if is_known else None for at, is_known in zip(entered, known.tolist(), strict=True)],
@@ -124,7 +125,7 @@ def _of_device(columns: TraceColumns, work: OnDevice, head: TraceHead) -> dict[s
         "device_start_ns": begins.tolist(),
         "device_end_ns": (begins + columns.durations[rows]).tolist(),
         "duration_ns": columns.durations[rows].tolist(),
-        "stream": [_stream(columns.track_texts[code]) for code in columns.tracks[rows].tolist()],
+        "stream": [streams[code] for code in columns.tracks[rows].tolist()],
     }
 
 

@@ -47,20 +47,29 @@ static void learn_layout(struct forensics_trace *trace, const char *block, const
     trace->is_indented = (size_t)(after - first) > size && memcmp(after - size, trace->lead, size) == 0;
 }
 
+/* Whether a text begins with the first `size` bytes of `lead`: most often three to five, fewer than a call of memcmp is worth. */
+static inline bool is_lead(const struct forensics_trace *trace, const char *at, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (at[i] != trace->lead[i])
+            return false;
+    return true;
+}
+
 /* Behind the brace that ends an event on a line of its own; null when it is not here yet. `*is_whole` says whether the event is laid
  * out as the first one: it begins behind `lead`, and each line but its last is further in. */
 static const char *indented_end(const struct forensics_trace *trace, const char *block, const char *at, const char *end,
                                 bool *is_whole) {
     const char *line = at + (at < end);
     size_t size = trace->indent + 1;
-    *is_whole = (size_t)(at - block) >= trace->indent && memcmp(at - trace->indent, trace->lead, trace->indent) == 0 &&
+    *is_whole = (size_t)(at - block) >= trace->indent && is_lead(trace, at - trace->indent, trace->indent) &&
                 (line >= end || *line == '\n' || *line == '\r');
     while (*is_whole && line < end && (line = memchr(line, '\n', (size_t)(end - line))) != NULL) {
         if ((size_t)(end - line) < size)
             return NULL;
-        if (memcmp(line, trace->lead, size) == 0)
+        *is_whole = is_lead(trace, line, trace->indent);
+        if (*is_whole && line[trace->indent] == '}')
             return line + size;
-        *is_whole = memcmp(line, trace->lead, trace->indent) == 0 && (line[trace->indent] == ' ' || line[trace->indent] == '\t');
+        *is_whole = *is_whole && (line[trace->indent] == ' ' || line[trace->indent] == '\t');
         line++;
     }
     return NULL;

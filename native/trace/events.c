@@ -8,21 +8,29 @@ static struct piece unquoted(const char *at, const char *after) {
     return *at == '"' ? (struct piece){at + 1, (size_t)(after - at - 2)} : (struct piece){at, (size_t)(after - at)};
 }
 
-typedef bool take_member(struct event *event, struct piece key, const char *at, const char *after);
+/* Reads the value of a member and keeps what of it is needed. Returns where it ends, or null as past_value does; `*is_enough` where no
+ * more of the object is needed. */
+typedef const char *read_value(struct event *event, struct piece key, const char *at, const char *end, enum found *found,
+                               bool *is_enough);
 
-static bool take_argument(struct event *event, struct piece key, const char *at, const char *after) {
+static const char *read_argument(struct event *event, struct piece key, const char *at, const char *end, enum found *found,
+                                 bool *is_enough) {
+    (void)is_enough;
+    const char *after = past_value(at, end, found);
+    if (after == NULL)
+        return NULL;
     if (is_text(key, "External id") || is_text(key, "external id"))
         event->external = unquoted(at, after);
     else if (is_text(key, "correlation"))
         event->correlation = unquoted(at, after);
     else if (is_text(key, "Collective name"))
         event->has_collective = true;
-    return true;
+    return after;
 }
 
-/* The members of an object, from its brace; stops early where `take` says that no more is needed. */
-static const char *read_members(const char *at, const char *end, struct event *event, take_member *take,
-                                enum found *found, bool *is_enough) {
+/* The members of an object, from its brace; stops early where `read` says that no more is needed. */
+static inline const char *read_members(const char *at, const char *end, struct event *event, read_value *read,
+                                       enum found *found, bool *is_enough) {
     at = past_blanks(at + 1, end);
     while (at < end && *at != '}') {
         *found = BROKEN;
@@ -38,13 +46,9 @@ static const char *read_members(const char *at, const char *end, struct event *e
             return NULL;
         }
         at = past_blanks(at + (at < end), end);
-        const char *after = past_value(at, end, found);
-        if (after == NULL)
-            return NULL;
-        if (!take(event, key, at, after)) {
-            *is_enough = true;
+        const char *after = read(event, key, at, end, found, is_enough);
+        if (after == NULL || *is_enough)
             return after;
-        }
         at = past_blanks(after, end);
         if (at < end && *at == ',')
             at = past_blanks(at + 1, end);
@@ -102,14 +106,8 @@ static int kind_of(const struct event *event) {
     return 0;
 }
 
+/* What the members of an event say; true once it is plain that nobody wants the event. */
 static bool take_key(struct event *event, struct piece key, const char *at, const char *after) {
-    if (is_text(key, "args")) {
-        enum found found;
-        bool is_enough = false;
-        if (*at == '{' && read_members(at, after, event, take_argument, &found, &is_enough) == NULL)
-            event->dur = (struct piece){0}; /* not used: arguments that are no JSON */
-        return true;
-    }
     struct piece value = unquoted(at, after), none = {"", 0};
     bool is_quoted = *at == '"';
     if (is_text(key, "ph"))
@@ -126,11 +124,26 @@ static bool take_key(struct event *event, struct piece key, const char *at, cons
         event->tid = value;
     else if (is_text(key, "dur"))
         event->dur = is_quoted ? none : value;
-    if (event->kind == 0 && event->phase.length && event->category.length && event->name.length) {
-        event->kind = kind_of(event);
-        return event->kind != 0;
+    if (event->kind != 0 || !event->phase.length || !event->category.length || !event->name.length)
+        return false;
+    event->kind = kind_of(event);
+    return event->kind == 0;
+}
+
+static const char *read_key(struct event *event, struct piece key, const char *at, const char *end, enum found *found,
+                            bool *is_enough) {
+    if (at < end && *at == '{' && is_text(key, "args")) {
+        bool is_read = false;
+        const char *after = read_members(at, end, event, read_argument, found, &is_read);
+        if (after != NULL)
+            return after;
+        event->dur = (struct piece){0}; /* not used: arguments that are no JSON */
+        return past_value(at, end, found);
     }
-    return true;
+    const char *after = past_value(at, end, found);
+    if (after != NULL)
+        *is_enough = take_key(event, key, at, after);
+    return after;
 }
 
 const char *read_event(const char *at, const char *end, bool is_whole, bool keeps_operators, struct event *event,
@@ -138,7 +151,7 @@ const char *read_event(const char *at, const char *end, bool is_whole, bool keep
     const char *first = at;
     bool is_enough = false;
     *event = (struct event){.keeps_operators = keeps_operators};
-    const char *after = read_members(at, end, event, take_key, found, &is_enough);
+    const char *after = read_members(at, end, event, read_key, found, &is_enough);
     if (after == NULL)
         return NULL;
     if (is_enough && is_whole)

@@ -5,12 +5,21 @@
 
 enum { DEEPEST = 64, MOST_DIGITS = 19 };
 
+enum { BRACKET = 1, QUOTE = 2, OF_NUMBER = 4 };
+
+/* What a byte may be; most of a text are none of these. */
+static const uint8_t class_of[256] = {
+    ['"'] = QUOTE,     ['{'] = BRACKET,   ['['] = BRACKET,   ['}'] = BRACKET,   [']'] = BRACKET,
+    ['-'] = OF_NUMBER, ['+'] = OF_NUMBER, ['.'] = OF_NUMBER, ['e'] = OF_NUMBER, ['E'] = OF_NUMBER,
+    ['0'] = OF_NUMBER, ['1'] = OF_NUMBER, ['2'] = OF_NUMBER, ['3'] = OF_NUMBER, ['4'] = OF_NUMBER,
+    ['5'] = OF_NUMBER, ['6'] = OF_NUMBER, ['7'] = OF_NUMBER, ['8'] = OF_NUMBER, ['9'] = OF_NUMBER,
+};
+
 static const int64_t LATEST = 4000000000000000000; /* ns: with the base of the file it stays within 64 bits */
 
-/* From behind the opening quote to the closing one. */
-const char *past_text(const char *at, const char *end, enum found *found) {
+const char *past_escapes(const char *at, const char *end, enum found *found) {
     while (at < end) {
-        const char *quote = memchr(at, '"', (size_t)(end - at));
+        const char *quote = next_quote(at, end);
         if (quote == NULL)
             break;
         const char *slash = quote;
@@ -36,6 +45,8 @@ static const char *past_word(const char *at, const char *end, enum found *found)
 static const char *past_brackets(const char *at, const char *end, enum found *found) {
     int depth = 0;
     for (; at < end; at++) {
+        if (!(class_of[(uint8_t)*at] & (BRACKET | QUOTE)))
+            continue;
         if (*at == '"') {
             at = past_text(at + 1, end, found);
             if (at == NULL)
@@ -45,7 +56,7 @@ static const char *past_brackets(const char *at, const char *end, enum found *fo
                 *found = BROKEN;
                 return NULL;
             }
-        } else if ((*at == '}' || *at == ']') && --depth == 0) {
+        } else if (--depth == 0) {
             return at + 1;
         }
     }
@@ -65,7 +76,7 @@ const char *past_value(const char *at, const char *end, enum found *found) {
     if (*at == '{' || *at == '[')
         return past_brackets(at, end, found);
     const char *after = at;
-    while (after < end && (*after == '-' || *after == '+' || *after == '.' || (*after | 0x20) == 'e' || (*after >= '0' && *after <= '9')))
+    while (after < end && class_of[(uint8_t)*after] & OF_NUMBER)
         after++;
     if (after == end) {
         *found = CUT;
