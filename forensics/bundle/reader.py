@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
+from forensics.bundle.digests import digests_of
 from forensics.bundle.gathering import Gathered, gather, root_folders, without_only_root
 from forensics.bundle.layout import CHECKSUMS
 from forensics.bundle.manifest import Manifest, Run, read_manifest
@@ -19,7 +20,7 @@ from forensics.bundle.numbered_looks import with_numbered_looks
 from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.shards import is_part, sharded
-from forensics.bundle.streams import chunks, content_opener
+from forensics.bundle.streams import content_opener
 from forensics.bundle.summaries import Described, summarised
 from forensics.errors import ExitCode, ForensicsError
 
@@ -79,7 +80,7 @@ def _labelled(paths: Sequence[Path], names: Mapping[Path, str]) -> list[tuple[Pa
 def _assemble(gathered: Gathered) -> Bundle:
     """Digests, manifests and origins of everything that was gathered."""
     members = gathered.members
-    digests = {path: _digest(member, gathered) for path, member in {**gathered.archives, **members}.items()}
+    digests = _digests(gathered)
     for path, member in members.items():
         if member.cut_at is not None:
             gathered.damaged[path] = f"the archive was cut at byte {member.cut_at}, inside this member"
@@ -123,19 +124,14 @@ def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -
     }
 
 
-def _digest(member: Member, gathered: Gathered) -> str | None:
-    """SHA-256 of the stored bytes, None with a warning when they cannot be read."""
-    digest = hashlib.sha256()
-    try:
-        with member.open_raw() as stream:
-            for chunk in chunks(stream):
-                digest.update(chunk)
-        return digest.hexdigest()
-    except OSError as error:
-        message = f"file cannot be read: {error.strerror or error}"
-        gathered.warnings.append(BundleWarning(member.path, None, message))
-        gathered.damaged[member.path] = message
-        return None
+def _digests(gathered: Gathered) -> dict[str, str | None]:
+    """SHA-256 of the stored bytes by path, None with a warning when they cannot be read."""
+    found = digests_of({**gathered.archives, **gathered.members})
+    for path, digest in found.items():
+        if digest.problem is not None:
+            gathered.warnings.append(BundleWarning(path, None, digest.problem))
+            gathered.damaged[path] = digest.problem
+    return {path: digest.sha256 for path, digest in found.items()}
 
 
 def _shared_folder(paths: Sequence[str]) -> str:

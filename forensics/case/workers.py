@@ -18,6 +18,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.case.reading import Reading, read_packed
 from forensics.case.shared_facts import Met
 from forensics.collect.confinement import end_with
+from forensics.cores import usable_cores
 from forensics.ingest import discover
 from forensics.ingest._shared.packed import Types
 
@@ -37,7 +38,7 @@ _several: frozenset[str] = frozenset()
 @contextmanager
 def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Iterator[Iterator[Reading]]:
     """The reading of every artefact, in order. Processes are started at once: do so before anything has threads."""
-    processes = min(_cores(), len(artefacts))
+    processes = min(usable_cores(), len(artefacts))
     if processes < 2 or sum(artefact.stored_bytes for artefact in artefacts) < LARGE_BYTES or sys.platform != "linux":
         yield (read_packed(artefact, types) for artefact in artefacts)
         return
@@ -48,10 +49,6 @@ def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Itera
         yield _in_order(pool, tasks(artefacts), artefacts, types, processes * _AHEAD)
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tasks(artefacts: Sequence[Artefact]) -> Iterator[range]:

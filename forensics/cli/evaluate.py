@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from forensics.cli.diagnose import Format
 from forensics.cli.progress import counting
 from forensics.cli.terminal import write, write_pieces
+from forensics.cores import usable_cores
 from forensics.errors import ExitCode, ForensicsError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def evaluate(
 
     found = chosen(suites or [])
     listed = exam.listed(found, seed, [_count(suite, cases, quick, full) for suite in found])
-    where = exam.Where(workers or _cores(), scheduler)
+    where = exam.Where(workers or usable_cores(), scheduler)
     with opened(resume, in_field=field) as rows:
         with counting("cases", "MofNCompleteColumn", "TimeRemainingColumn") as advance:
             report = lambda done, total: advance(completed=done, total=total)  # noqa: E731
@@ -74,10 +74,6 @@ def _count(suite: Suite, cases: int | None, quick: bool, full: bool) -> int:
     if suite.missing():
         return 0
     return cases or (suite.quick if quick else suite.full if full else suite.standard)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _show(results: Results, seed: int, form: Format, command: str, output: Path | None) -> None:
