@@ -68,6 +68,9 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
     for artefact in (part for each in artefacts for part in parts_of_report(each) or (each,)):
+        if artefact.summary is not None:  # a section of a summary is no text
+            yield artefact
+            continue
         for whole, content in _texts(*_plain(artefact)):
             rest, tables = host_tables(whole, content)
             yield rest

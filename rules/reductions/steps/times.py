@@ -169,12 +169,10 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     usual = usual_step(record, begins)
     if usual is None:
         return None
-    record = _of_one_length(record, begins, usual)
-    shape = np.sort(record.token[slice(*usual)])
+    record, shape, index = _of_one_length(record, begins, usual)
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
     behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step shows that it ended
-    index = _alike(record, begins, shape)
     index = index[(index >= first) & (begins[index + 1] <= behind)]
     if not len(index):
         return None
@@ -185,14 +183,19 @@ def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
     return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
 
 
-def _of_one_length(record: Record, begins: Ints, usual: tuple[int, int]) -> Record:
-    """The record, its calls distinguished by forms alone where microbatches differ in length, so that few steps are alike."""
-    by_token, by_form = (len(_alike(each, begins, np.sort(each.token[slice(*usual)]))) for each in (record, _by_form(record)))
-    return record if _SHOWN_BY * by_token >= by_form else _by_form(record)
+def _of_one_length(record: Record, begins: Ints, usual: tuple[int, int]) -> tuple[Record, Ints, Ints]:
+    """The record, the calls of a usual step (sorted tokens), and which steps have them.
 
-
-def _by_form(record: Record) -> Record:
-    return replace(record, token=record.form)
+    Calls are distinguished by forms alone where microbatches differ in length, so that few steps are alike.
+    """
+    shape = np.sort(record.token[slice(*usual)])
+    index = _alike(record, begins, shape)
+    if np.array_equal(record.token, record.form):
+        return record, shape, index
+    by_form = replace(record, token=record.form)
+    other_shape = np.sort(by_form.token[slice(*usual)])
+    others = _alike(by_form, begins, other_shape)
+    return (record, shape, index) if _SHOWN_BY * len(index) >= len(others) else (by_form, other_shape, others)
 
 
 def _alike(record: Record, begins: Ints, shape: Ints) -> Ints:
