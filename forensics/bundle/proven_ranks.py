@@ -64,12 +64,12 @@ def _of_several_nodes(artefacts: Sequence[Artefact]) -> frozenset[str]:
 
 def _proven(numbers: set[int]) -> frozenset[int]:
     """The lowest numbers, as long as they are dense: 0 to n - 1, or at least half of that."""
-    kept: set[int] = set()
+    kept = 0
     ordered = sorted(numbers)
     for count, number in enumerate(ordered, start=1):
         if number < _LEAST_SHARE * count and (count > 1 or number == 0):
-            kept = set(ordered[:count])
-    return frozenset(kept)
+            kept = count
+    return frozenset(ordered[:kept])
 
 
 def _checked(artefact: Artefact, proven: frozenset[int]) -> Artefact:

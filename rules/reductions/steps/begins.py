@@ -27,33 +27,46 @@ _REPLACED = 2
 _GROWN = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Places of the first calls of steps; `by_time` where they follow from when calls were made, not only from which."""
+
+    begins: Ints
+    by_time: bool = False
+
+
 def step_begins(record: Record) -> Ints:
-    """Places of the first call of each step that the record shows whole or in part; empty where none is seen.
+    """Places of the first call of each step that the record shows whole or in part; empty where none is seen."""
+    return step_cut(record).begins
+
+
+def step_cut(record: Record) -> Cut:
+    """The same, and whether it follows from times.
 
     The calls before the first place belong to a step whose begin is not in the record. Behind the last step that is marked
     follows its end.
     """
     if record.is_marked:
         inside = np.flatnonzero(record.step != UNKNOWN)
-        return np.append(inside[np.diff(record.step[inside], prepend=UNKNOWN) != 0], inside[-1] + 1)
+        return Cut(np.append(inside[np.diff(record.step[inside], prepend=UNKNOWN) != 0], inside[-1] + 1))
     forms = _Forms.of(record)
     joint = np.flatnonzero(~record.is_message)
     counts = np.bincount(forms.code[joint], minlength=forms.count)
     recurring = counts[counts > 1]
     if not len(recurring):
-        return _after_single(record, forms, counts == 1)
+        return Cut(_after_single(record, forms, counts == 1))
     rare = counts == recurring.min()
     steady = _without_barriers(record, forms, counts)
     rare = rare if (rare & steady).any() or not steady.any() else steady
     between = steps_between(record, rare, counts)
     if between is not None:
-        return between
+        return Cut(between)
     found = [_marks(record, forms, rare, form) for form in np.flatnonzero(rare).tolist()]
     marks = max(found, key=lambda each: _rank_of(record, each))
     once = joint[counts[forms.code[joint]] == 1]
     # Calls that are made once as the job begins, in the step that it is in, or by mistake, are of no step of their own.
     if ((once > marks[1][0]) & (once < marks[1][-1])).sum() > _MOST_MISTAKES:
-        return _after_single(record, forms, counts == 1)
+        return Cut(_after_single(record, forms, counts == 1))
     return _recurring(record, forms, marks)
 
 
@@ -102,12 +115,15 @@ def _after_single(record: Record, forms: _Forms, rare: Flags) -> Ints:
     return run + 1 if len(run) == 1 and everybody > 1 else np.empty(0, np.int64)
 
 
-def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Ints:
-    """Every k-th mark, for the least k that leaves alike steps."""
+def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Cut:
+    """The begins of steps that marks cut into pieces, or that are some of the marks."""
     begins = found[1] + 1
-    whole = whole_steps(record, begins)
-    if len(whole) < len(begins):
-        return whole
+    whole, by_time = whole_steps(record, begins)
+    return Cut(whole if len(whole) < len(begins) else _every_kth(forms, begins), by_time)
+
+
+def _every_kth(forms: _Forms, begins: Ints) -> Ints:
+    """Every k-th mark, for the least k that leaves alike steps."""
     # The last mark is counted from: what the job does now goes before what it did at its start.
     parts = [begins[(len(begins) - 1) % marks :: marks] for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1)]
     alike: list[Ints] = []

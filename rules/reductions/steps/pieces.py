@@ -24,16 +24,17 @@ _LONGER = 2.0
 _MOST_CALLS, _LEAST_STEPS = 64, 3
 
 
-def whole_steps(record: Record, begins: Ints) -> Ints:
-    """The begins of steps among those of pieces; all of them, where these are no pieces of longer steps."""
+def whole_steps(record: Record, begins: Ints) -> tuple[Ints, bool]:
+    """The begins of steps among those of pieces, or all where these are whole steps, and whether times were asked."""
     if len(begins) <= _LEAST_STEPS:
-        return begins
+        return begins, False
     barriers = np.append(0, np.cumsum(record.is_barrier))
     calls = np.diff(begins) - np.diff(barriers[begins])
     marked_ns = record.enqueued_ns[begins - 1]
-    is_timed = bool((calls == 1).all()) and not (marked_ns == UNKNOWN).any()
+    is_single = bool((calls == 1).all())
+    is_timed = is_single and not (marked_ns == UNKNOWN).any()
     chosen = _after_pauses(np.diff(marked_ns).astype(np.float64)) if is_timed else _unlike(record, begins, calls)
-    return begins if chosen is None else begins[chosen]
+    return (begins if chosen is None else begins[chosen]), is_single
 
 
 def _unlike(record: Record, begins: Ints, calls: Ints) -> Ints | None:

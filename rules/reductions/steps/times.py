@@ -9,17 +9,16 @@ differ that much anyway. What is usual is taken from steps of the usual length w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from forensics.rules.reductions.onset import onset_of
-from forensics.rules.reductions.steps.begins import step_begins, usual_step
+from forensics.rules.reductions.steps.programs import Places, Program, programs
 from forensics.rules.reductions.steps.records import UNKNOWN, Flags, Ints, Record
 
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int32]
 
 # "the criterion for identifying slowdown should first be set below 90% of the average performance" (VenusTrace 5.3).
 GATE = 0.9
@@ -153,67 +152,32 @@ def longer_since(length: Floats) -> int | None:
 
 def step_times(found: Mapping[int, Record]) -> StepTimes:
     """Times of the steps of some ranks."""
-    begins = {rank: step_begins(record) for rank, record in found.items()}
-    shift = _shifts(found, begins)
+    of = programs(found)
+    shift = _shifts(found, {rank: program.begins for rank, program in of.items()})
     ranks = {
         rank: steps
         for rank, record in found.items()
-        if rank in shift and (steps := _steps(record, begins[rank], shift[rank])) is not None
+        if rank in shift and (steps := _steps(record, of[rank], shift[rank])) is not None
     }
     number, length = _of_job(ranks.values())
     from_start = 2 * sum(_from_the_start(steps.record) for steps in ranks.values()) > len(ranks)
     return StepTimes(ranks, number, length, from_start)
 
 
-def _steps(record: Record, begins: Ints, shift: int) -> Steps | None:
-    usual = usual_step(record, begins)
-    if usual is None:
-        return None
-    record, shape, index = _of_one_length(record, begins, usual)
+def _steps(record: Record, program: Program, shift: int) -> Steps | None:
+    record = program.of(record)
     # The first step of a job pays for what is made once: memory, compiled code, connections.
     first = int(_from_the_start(record))
     behind = len(record) - (not record.is_marked)  # without marks, only a call behind a step shows that it ended
-    index = index[(index >= first) & (begins[index + 1] <= behind)]
-    if not len(index):
-        return None
-    begin, end = begins[index], begins[index + 1]
-    in_step = np.argsort(record.token[_calls(begin, len(shape))], axis=1, kind="stable")
-    order = np.asarray(in_step + begin[:, None], np.int32)  # half as wide: of a large job it is as long as all calls
+    index, begins = program.index, program.begins
+    rows = np.flatnonzero((index >= first) & (begins[index + 1] <= behind))
+    begin, end = begins[index[rows]], begins[index[rows] + 1]
     length, known = _lengths(record, begin, end)
-    return Steps(record, (index + shift)[known], begin[known], order[known], length[known]) if known.any() else None
-
-
-def _of_one_length(record: Record, begins: Ints, usual: tuple[int, int]) -> tuple[Record, Ints, Ints]:
-    """The record, the calls of a usual step (sorted tokens), and which steps have them.
-
-    Calls are distinguished by forms alone where microbatches differ in length, so that few steps are alike.
-    """
-    shape = np.sort(record.token[slice(*usual)])
-    index = _alike(record, begins, shape)
-    if np.array_equal(record.token, record.form):
-        return record, shape, index
-    by_form = replace(record, token=record.form)
-    other_shape = np.sort(by_form.token[slice(*usual)])
-    others = _alike(by_form, begins, other_shape)
-    return (record, shape, index) if _SHOWN_BY * len(index) >= len(others) else (by_form, other_shape, others)
-
-
-def _alike(record: Record, begins: Ints, shape: Ints) -> Ints:
-    """Which steps have the calls of a usual one, sorted `shape`, and no call behind them that no usual step has.
-
-    What no usual step has (the barrier of a checkpoint) follows on work that is of none.
-    """
-    index = np.flatnonzero(np.diff(begins) == len(shape))
-    index = index[(np.sort(record.token[_calls(begins[index], len(shape))], axis=1) == shape).all(axis=1)]
-    end = begins[index + 1]
-    is_last = end == len(record)
-    found: Ints = index[is_last | np.isin(record.token[np.where(is_last, 0, end)], shape)]
-    return found
-
-
-def _calls(begin: Ints, count: int) -> Ints:
-    """Places of the calls of steps of one length."""
-    return begin[:, None] + np.arange(count)
+    rows = rows[known]
+    if not len(rows):
+        return None
+    order = program.order if len(rows) == len(index) else program.order[rows]
+    return Steps(record, index[rows] + shift, begin[known], order, length[known])
 
 
 def _lengths(record: Record, begin: Ints, end: Ints) -> tuple[Floats, Flags]:

@@ -33,8 +33,12 @@ def alike(hashes: Hashes, columns: Mapping[str, npt.NDArray[Any]], kinds: Sequen
 
 
 def numbered(hashes: Hashes) -> npt.NDArray[np.int32]:
-    """Numbers from 0 on instead of the hashes of a record, in the order of these."""
-    return np.asarray(np.unique(hashes, return_inverse=True)[1], np.int32)
+    """Numbers from 0 on instead of the hashes of a record, in the order in which they are met first.
+
+    Ranks that run the same program in communicators of their own then have the same numbers.
+    """
+    _, first, code = np.unique(hashes, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first)), np.int32)[code]
 
 
 def _of_varying_size(hashes: Hashes, series: Ints) -> npt.NDArray[np.bool_]:
