@@ -70,4 +70,4 @@ def _statuses(value: Any) -> Iterator[tuple[str, str, str]]:
                 yield key, collector, status
 
 
-INGESTER = Ingester("bundle_manifest", "collection", sniff, rows)
+INGESTER = Ingester("bundle_manifest", "collection", sniff, rows, most=95)

@@ -73,4 +73,4 @@ def _run(line: str) -> dict[str, Any] | None:
     }
 
 
-INGESTER = Ingester("collector_runs", "collection", sniff, rows)
+INGESTER = Ingester("collector_runs", "collection", sniff, rows, most=90)

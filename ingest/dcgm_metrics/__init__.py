@@ -117,4 +117,4 @@ def _name(labels: Mapping[str, str]) -> str:
     return f"GPU-{int(labels['gpu'])}"
 
 
-INGESTER = Ingester("dcgm_metrics", "dcgm_metrics", sniff, rows)
+INGESTER = Ingester("dcgm_metrics", "dcgm_metrics", sniff, rows, most=85)

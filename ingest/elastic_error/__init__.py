@@ -58,4 +58,4 @@ def _frames(stack: object) -> list[str]:
     return _FRAME.findall(lines[: 1 << 20])[-_MAX_FRAMES:]
 
 
-INGESTER = Ingester("elastic_error", "elastic_error", sniff, rows)
+INGESTER = Ingester("elastic_error", "elastic_error", sniff, rows, most=80)

@@ -117,4 +117,4 @@ def _facts(
         yield Batch("job_config", {"key": names, "value": texts, "confidence": ["read"] * len(names)})
 
 
-INGESTER = Ingester("flight_recorder", "flight_recorder", sniff, rows)
+INGESTER = Ingester("flight_recorder", "flight_recorder", sniff, rows, most=95)

@@ -109,4 +109,4 @@ def _frame(text: str) -> Frame:
     return (match[1], match[2], int(match[3]) if match[3] else None) if match else (text, None, None)
 
 
-INGESTER = Ingester("folded_stacks", "python_stacks", sniff, rows)
+INGESTER = Ingester("folded_stacks", "python_stacks", sniff, rows, most=66)

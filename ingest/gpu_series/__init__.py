@@ -157,4 +157,4 @@ def _row(cells: Sequence[str], columns: Mapping[int, _Column]) -> Mapping[int, i
     return found
 
 
-INGESTER = Ingester("gpu_series", "gpu_table", sniff, rows)
+INGESTER = Ingester("gpu_series", "gpu_table", sniff, rows, most=86)

@@ -122,4 +122,4 @@ def _gpu(cells: Sequence[str], columns: Sequence[str]) -> tuple[int, str | None]
     return int(index), address
 
 
-INGESTER = Ingester("gpu_table", "gpu_table", sniff, rows)
+INGESTER = Ingester("gpu_table", "gpu_table", sniff, rows, most=85)

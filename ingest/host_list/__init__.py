@@ -59,4 +59,4 @@ def _is_written(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#") and len(line) <= _LONGEST
 
 
-INGESTER = Ingester("host_list", "host_list", sniff, rows)
+INGESTER = Ingester("host_list", "host_list", sniff, rows, most=60)

@@ -277,4 +277,4 @@ def _keep(device: dict[str, Any], port: dict[str, Any] | None, name: str, value:
         port[_OF_PORT[name]] = value
 
 
-INGESTER = Ingester("ib_counters", "ib_counters", sniff, rows)
+INGESTER = Ingester("ib_counters", "ib_counters", sniff, rows, most=95)

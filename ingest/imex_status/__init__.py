@@ -77,4 +77,4 @@ def _apart(states: dict[int, list[str]]) -> set[int]:
     return alone if whole and len(rest) > len(alone) else set()
 
 
-INGESTER = Ingester("imex_status", "imex_status", sniff, rows)
+INGESTER = Ingester("imex_status", "imex_status", sniff, rows, most=80)

@@ -251,4 +251,4 @@ def _add(columns: dict[str, list[Any]], number: int, line: str, kind: str, host:
     columns["text"].append(line)
 
 
-INGESTER = Ingester("kernel_log", "kernel_log", sniff, rows)
+INGESTER = Ingester("kernel_log", "kernel_log", sniff, rows, most=60)

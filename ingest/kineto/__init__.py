@@ -154,4 +154,4 @@ def _work(columns: TraceColumns, work: OnDevice, head: TraceHead) -> DeviceWork 
     return DeviceWork(columns.begins[launches] + head.base_ns, begins, begins + columns.durations[rows])
 
 
-INGESTER = Ingester("kineto", "kineto", sniff, rows)
+INGESTER = Ingester("kineto", "kineto", sniff, rows, most=98)

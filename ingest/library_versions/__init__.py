@@ -46,4 +46,4 @@ def _settings(facts: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-INGESTER = Ingester("library_versions", "collection", sniff, rows)
+INGESTER = Ingester("library_versions", "collection", sniff, rows, most=95)

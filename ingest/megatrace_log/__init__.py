@@ -187,4 +187,4 @@ def _coverage(found: _File) -> Batch:
     return Batch("coverage", columns)
 
 
-INGESTER = Ingester("megatrace_log", "megatrace_log", sniff, rows)
+INGESTER = Ingester("megatrace_log", "megatrace_log", sniff, rows, most=90)

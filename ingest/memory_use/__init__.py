@@ -66,4 +66,4 @@ def _bytes(text: str) -> int | None:
         return None
 
 
-INGESTER = Ingester("memory_use", "memory_use", sniff, rows)
+INGESTER = Ingester("memory_use", "memory_use", sniff, rows, most=85)

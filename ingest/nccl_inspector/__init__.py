@@ -215,4 +215,4 @@ def _coverage(found: _File) -> Iterator[Batch]:
     yield Batch("job_config", {"key": list(facts), "value": list(facts.values()), "confidence": ["read"] * len(facts)})
 
 
-INGESTER = Ingester("nccl_inspector", "nccl_inspector", sniff, rows)
+INGESTER = Ingester("nccl_inspector", "nccl_inspector", sniff, rows, most=95)

@@ -27,4 +27,4 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     return reading.rows(artefact)
 
 
-INGESTER = Ingester("nccl_log", "nccl_log", sniff, rows)
+INGESTER = Ingester("nccl_log", "nccl_log", sniff, rows, most=55)

@@ -147,4 +147,4 @@ def _missing(flags: Any) -> str:
     return "nocomm" if boolean(known.get("unresponsive")) is False else "unresponsive"
 
 
-INGESTER = Ingester("nccl_ras", "nccl_ras", sniff, rows)
+INGESTER = Ingester("nccl_ras", "nccl_ras", sniff, rows, most=95)

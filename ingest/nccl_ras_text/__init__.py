@@ -176,4 +176,4 @@ class _Reader:
         self.table.add(NO_GROUP, place, address=match[2], pid=pid, status=self.topic)
 
 
-INGESTER = Ingester("nccl_ras_text", "nccl_ras", sniff, rows)
+INGESTER = Ingester("nccl_ras_text", "nccl_ras", sniff, rows, most=92)

@@ -49,4 +49,4 @@ def rows(artefact: Artefact) -> Iterator[Item]:
         yield Batch("clocks", {"host": [node] * len(clocks), "method": ["read together"] * len(clocks), **times})
 
 
-INGESTER = Ingester("node_facts", "collection", sniff, rows)
+INGESTER = Ingester("node_facts", "collection", sniff, rows, most=90)

@@ -166,4 +166,4 @@ def _ranked(process: _Process, rank: int) -> Iterator[Item]:
         yield Batch("spans", columns)
 
 
-INGESTER = Ingester("nsight", "nsight", sniff, rows)
+INGESTER = Ingester("nsight", "nsight", sniff, rows, most=90)

@@ -293,4 +293,4 @@ def _program(name: str) -> str:
     return words[0].rpartition("/")[2][:64] if words else "unknown"
 
 
-INGESTER = Ingester("nvidia_smi", "nvidia_smi", sniff, rows)
+INGESTER = Ingester("nvidia_smi", "nvidia_smi", sniff, rows, most=95)

@@ -110,4 +110,4 @@ def _time(value: str) -> int | None:
         return None
 
 
-INGESTER = Ingester("pod_record", "pod_record", sniff, rows)
+INGESTER = Ingester("pod_record", "pod_record", sniff, rows, most=60)

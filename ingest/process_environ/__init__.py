@@ -114,4 +114,4 @@ def _pid(path: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-INGESTER = Ingester("process_environ", "processes", sniff, rows)
+INGESTER = Ingester("process_environ", "processes", sniff, rows, most=88)

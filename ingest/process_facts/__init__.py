@@ -157,4 +157,4 @@ def _sum(values: Sequence[Any]) -> int | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-INGESTER = Ingester("process_facts", "process_facts", sniff, rows)
+INGESTER = Ingester("process_facts", "process_facts", sniff, rows, most=95)

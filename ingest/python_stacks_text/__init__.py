@@ -171,4 +171,4 @@ def _with_tasks(threads: Sequence[Thread]) -> list[Thread]:
     ]
 
 
-INGESTER = Ingester("python_stacks_text", "python_stacks", sniff, rows)
+INGESTER = Ingester("python_stacks_text", "python_stacks", sniff, rows, most=75)

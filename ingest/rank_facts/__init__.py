@@ -68,4 +68,4 @@ def _gpu(devices: str | None, local_rank: int | None) -> str | None:
     return names[local_rank] if local_rank is not None and 0 <= local_rank < len(names) else None
 
 
-INGESTER = Ingester("rank_facts", "collection", sniff, rows)
+INGESTER = Ingester("rank_facts", "collection", sniff, rows, most=90)

@@ -80,4 +80,4 @@ def _counters(artefact: Artefact, device: str, names: list[str], values: list[in
     )
 
 
-INGESTER = Ingester("rocm_smi", "gpu_table", sniff, rows)
+INGESTER = Ingester("rocm_smi", "gpu_table", sniff, rows, most=85)

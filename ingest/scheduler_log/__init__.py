@@ -286,4 +286,4 @@ def _events(line: str, pod: str | None) -> Iterator[tuple[str, str | None]]:
         yield "process_exit", f"exitcode={code['code']} pod={pod}"
 
 
-INGESTER = Ingester("scheduler_log", "scheduler_log", sniff, rows)
+INGESTER = Ingester("scheduler_log", "scheduler_log", sniff, rows, most=50)

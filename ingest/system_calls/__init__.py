@@ -103,4 +103,4 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from stack_batches(artefact, threads)
 
 
-INGESTER = Ingester("system_calls", "python_stacks", sniff, rows)
+INGESTER = Ingester("system_calls", "python_stacks", sniff, rows, most=72)

@@ -115,4 +115,4 @@ def _of_yaml(text: str) -> Iterator[tuple[str, str]]:
             yield ".".join([*(section for _, section in sections), said[2]]), said[3]
 
 
-INGESTER = Ingester("training_config", "training_config", sniff, rows)
+INGESTER = Ingester("training_config", "training_config", sniff, rows, most=_SURE)

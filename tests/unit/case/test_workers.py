@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "LARGE_BYTES", 0)
-    monkeypatch.setattr(workers, "_cores", lambda: 3)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 3)
 
 
 def contents(connection: Connection) -> dict[str, list[Any]]:
@@ -101,7 +101,7 @@ def waits(artefact):
     os.write(1, b"%d\\n" % os.getpid())
     time.sleep(20)
 
-workers.LARGE_BYTES, workers._MOST_OF_A_TASK, workers._cores = 0, 1, lambda: 2
+workers.LARGE_BYTES, workers._MOST_OF_A_TASK, workers.usable_cores = 0, 1, lambda: 2
 reading.choose = lambda head, path: replace(flight_recorder.INGESTER, rows=waits)
 open_case([Path(sys.argv[1])])
 """
