@@ -119,10 +119,10 @@ def _recurring(record: Record, forms: _Forms, found: tuple[bool, Ints]) -> Cut:
     """The begins of steps that marks cut into pieces, or that are some of the marks."""
     begins = found[1] + 1
     whole, by_time = whole_steps(record, begins)
-    return Cut(whole if len(whole) < len(begins) else _every_kth(forms, begins), by_time)
+    return Cut(whole if len(whole) < len(begins) else _every_kth(record, forms, begins), by_time)
 
 
-def _every_kth(forms: _Forms, begins: Ints) -> Ints:
+def _every_kth(record: Record, forms: _Forms, begins: Ints) -> Ints:
     """Every k-th mark, for the least k that leaves alike steps."""
     # The last mark is counted from: what the job does now goes before what it did at its start.
     parts = [begins[(len(begins) - 1) % marks :: marks] for marks in range(1, min(_MOST_MARKS, len(begins) - 1) + 1)]
