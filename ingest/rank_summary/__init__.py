@@ -22,8 +22,8 @@ _PATHS = ("call_paths", "frames")
 
 
 def sniff(head: bytes, path: str) -> int:
-    """Its magic: of thousands of sections nobody else need be asked."""
-    return 101 if head.startswith(summaries.MAGIC) else 0
+    """Its magic."""
+    return 100 if head.startswith(summaries.MAGIC) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -105,4 +105,4 @@ def _renumbered(item: Rows, numbers: Mapping[int, int | None]) -> dict[str, Any]
     return columns
 
 
-INGESTER = Ingester("rank_summary", "rank_summary", sniff, rows, most=101)
+INGESTER = Ingester("rank_summary", "rank_summary", sniff, rows)

@@ -102,11 +102,17 @@ def late_by_hosts(found: Sequence[Finding], busy: BusyHosts, roster: Roster) -> 
     """Findings of late ranks, those of several on a host that is plainly short of cores as one of that host."""
     short = defaultdict[str, list[Finding]](list)
     for each in found:
-        host, *others = {roster.host_of(rank) or "" for rank in each.ranks} if each.cause in _OPEN else {""}
+        host, *others = {roster.host_of(rank) or "" for rank in each.ranks} if _is_open(each) else {""}
         short["" if others or host not in busy or busy[host].waiting < PLAINLY_SHORT else host].append(each)
     for host, late in short.items():
         several = len({rank for each in late for rank in each.ranks}) >= _SEVERAL
         yield from [_late_host(late, busy[host], roster)] if host and several else late
+
+
+def _is_open(finding: Finding) -> bool:
+    """Whether nothing accounts for a late rank, or only that its host is in a pass: it may lack cores, or have a slow GPU."""
+    is_in_pass = finding.cause is Cause.COMPUTE_SLOW and finding.stage.component is not Component.COMPUTE
+    return finding.cause in _OPEN or is_in_pass
 
 
 def _late_host(late: Sequence[Finding], taken: TakenCores, roster: Roster) -> Finding:

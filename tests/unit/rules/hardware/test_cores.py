@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from forensics.case.build import open_case
-from forensics.model import Belief, Cause, Confidence, Evidence, Finding, Granularity, Members, StageRef
+from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members, StageRef
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores, busy_hosts, late_by_hosts, shown_by_cores
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 
@@ -57,6 +57,9 @@ def late(rank: int, cause: Cause = Cause.UNKNOWN) -> Finding:
     return replace(PAUSES, ranks=(rank,), cause=cause, evidence=(Evidence(f"rank {rank} is last"), doubt))
 
 
+ON_DEVICE = replace(late(3, Cause.COMPUTE_SLOW), stage=StageRef(component=Component.COMPUTE))
+
+
 def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
     """A rank of it that starts its device late is no fault of its own, and those that were in time wait for cores as well."""
     in_step = replace(late(2), ranks=(2, 3), members=Members.ONE_OF)
@@ -65,6 +68,8 @@ def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
     assert (found.ranks, found.members, found.granularity) == ((2, 3), Members.EACH, Granularity.HOST)
     assert (found.cause, found.confidence) == (Cause.CPU_CONTENTION, Confidence.LIKELY)
     assert [each.statement[:13] for each in found.evidence] == ["rank 3 is las", "rank 2 is las", "n1 is short o"]
+    in_a_pass = late(3, Cause.COMPUTE_SLOW)  # by its stacks: its host is there, whatever its device does
+    assert [each.ranks for each in late_by_hosts([late(2), in_a_pass], busy(n1=42.0), PLACES)] == [(2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_late_ranks_of_a_host_plainly_short_of_cores_are_late_by_that() -> None:
         ([late(2), late(4)], busy(n1=42.0)),
         ([late(2), late(3)], busy(n1=15.0)),
         ([late(2), late(3)], busy(n0=42.0)),
-        ([late(2), late(3, Cause.COMPUTE_SLOW)], busy(n1=42.0)),
+        ([late(2), ON_DEVICE], busy(n1=42.0)),
         ([replace(late(2), ranks=(2, 4), members=Members.ONE_OF)], busy(n1=42.0)),
         ([], busy(n1=42.0)),
     ],
