@@ -167,7 +167,7 @@ def _windows(read: _Read, group: _Group, expected: tuple[int, ...]) -> list[Stag
     present[row, column] = True
     schema = np.zeros(shape, dtype=np.int64)
     chosen = np.isin(read.spans["rank"], group.ranks) & np.isin(read.spans["step"], numbers)
-    spans = {name: values[chosen] for name, values in read.spans.items()}
+    spans = read.spans if chosen.all() else {name: values[chosen] for name, values in read.spans.items()}
     at = np.searchsorted(numbers, spans["step"]), np.searchsorted(np.array(group.ranks), spans["rank"])
     schema[at] = spans["schema"].astype(np.int64)
     walls, begins = np.zeros(shape), np.zeros(shape, dtype=np.int64)
@@ -194,7 +194,7 @@ class _Cells:
         run, there = chosen.steps, np.flatnonzero(chosen.ranks)
         inside = (self.at[0] >= run.start) & (self.at[0] < run.stop) & chosen.ranks[self.at[1]]
         spans = {name: np.ma.getdata(values)[inside] for name, values in self.spans.items()}
-        row, place = self.at[0][inside] - run.start, np.searchsorted(there, self.at[1][inside])
+        row, place = self.at[0][inside] - run.start, (np.cumsum(chosen.ranks) - 1)[self.at[1][inside]]
         columns, codes, is_ordered, collapsed = self._columns(spans, place)
         shape = (run.stop - run.start, len(columns), len(there))
         durations, ends = np.zeros(shape), np.full(shape, np.iinfo(np.int64).min)
@@ -230,10 +230,10 @@ class _Cells:
     def _columns(self, spans: Mapping[str, Any], place: Ints) -> tuple[tuple[Column, ...], Ints, bool, bool]:
         """Columns, the column of each span, whether all ranks agree on the order, whether parts were collapsed."""
         used: dict[int, dict[int, float]] = defaultdict(dict)
-        pairs, index = np.unique(place * len(self.read.keys) + spans["key"], return_inverse=True)
-        mean = np.bincount(index, spans["place"]) / np.maximum(np.bincount(index), 1)
-        for pair, order in zip(pairs.tolist(), mean.tolist(), strict=True):
-            used[pair // len(self.read.keys)][pair % len(self.read.keys)] = order
+        pair_of = place * len(self.read.keys) + spans["key"]
+        mean = np.bincount(pair_of, spans["place"]) / np.maximum(often := np.bincount(pair_of), 1)
+        for pair in np.flatnonzero(often).tolist():
+            used[pair // len(self.read.keys)][pair % len(self.read.keys)] = float(mean[pair])
         own = [[self.read.keys[key] for key in sorted(keys, key=keys.__getitem__)] for keys in used.values()]
         coarse = _coarse_stages(own)
         lists = [list(dict.fromkeys(_reduced(column, coarse) for column in each)) for each in own]
