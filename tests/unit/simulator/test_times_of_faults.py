@@ -140,3 +140,10 @@ def test_a_course_that_a_kind_cannot_have_is_refused(text: str) -> None:
 def test_kinds_that_last_take_every_course() -> None:
     lasting = [name for name, kind in FAULTS.items() if len(kind.courses) > 1]
     assert len(lasting) >= 14 and all(parse(f"{name}+{course}").course == course for name in lasting for course in COURSES)
+
+
+@pytest.mark.parametrize("every", [0, 4, 6], ids=["never", "in other steps", "in that step"])
+def test_a_checkpoint_that_stalls_is_written_in_the_step_of_the_fault(every: int) -> None:
+    made = simulate(replace(JOB, checkpoint_every=every), [parse("checkpoint-stall@rank3")], 2, onset=5)
+    assert made.job.checkpoint_every == 6
+    assert truth(made, Losses())["faults"][0]["stage"]["name"] == "checkpoint"
