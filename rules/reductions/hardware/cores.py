@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NewType
 
-import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Cause, Component, Confidence, Evidence, Finding, Granularity, Members
+from forensics.rules.reductions.hardware.apart import usual_beside
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
-# Per cent of the time, and times what is usual on the other hosts: one host alone shows nothing.
-_LEAST_WAITING, _FACTOR, _FEWEST_OTHERS = 10.0, 4.0, 2
+# Per cent of the time, and times what is usual on the other hosts.
+_LEAST_WAITING, _FACTOR = 10.0, 4.0
 PLAINLY_SHORT = 30.0
 """Per cent of the time: what shows which of several is to blame, with nothing else to tell it; to read data takes a fifth."""
 # What threads of the CPU that drive the network may be behind.
@@ -61,18 +61,14 @@ BusyHosts = NewType("BusyHosts", Mapping[str, TakenCores])
 def busy_hosts(connection: DuckDBPyConnection) -> BusyHosts:
     """By host; what is so on all hosts is how the job is made."""
     rows = rows_of(connection, "job_config", _PRESSURE)
-    found = (
-        TakenCores(host, waiting, usual, path)
-        for host, waiting, path in rows
-        if waiting >= _LEAST_WAITING
-        and (usual := _median([other for name, other, _ in rows if name != host])) is not None
-        and waiting >= _FACTOR * usual
+    usual = usual_beside({host: waiting for host, waiting, _ in rows})
+    return BusyHosts(
+        {
+            host: TakenCores(host, waiting, usual[host], path)
+            for host, waiting, path in rows
+            if host in usual and waiting >= max(_LEAST_WAITING, _FACTOR * usual[host])
+        }
     )
-    return BusyHosts({each.host: each for each in found})
-
-
-def _median(others: list[float]) -> float | None:
-    return float(np.median(others)) if len(others) >= _FEWEST_OTHERS else None
 
 
 def shown_by_cores(finding: Finding, busy: BusyHosts, roster: Roster) -> Finding:

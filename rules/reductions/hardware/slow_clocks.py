@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Evidence
+from forensics.rules.reductions.hardware.apart import usual_beside
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.roster import Roster
 
-# Of the usual clock: turbo stages differ by less; and other hosts that show it.
-_HELD, _FEWEST_OTHERS = 0.7, 2
-
+# Of the usual clock: turbo stages differ by less.
+_HELD = 0.7
 _CLOCKS = """
 SELECT s.host, max(try_cast(json_extract_string(try_cast(c.value AS JSON), '$.mhz.max') AS DOUBLE)) AS mhz, min(s.path)
 FROM job_config c JOIN sources s USING (source_id) WHERE c.key = 'node.cpu' AND s.host IS NOT NULL
@@ -46,8 +45,7 @@ SlowClocks = NewType("SlowClocks", Mapping[str, SlowClock])
 def slow_clocks(connection: DuckDBPyConnection) -> SlowClocks:
     """By host; what is so on most hosts is how the machines are."""
     rows = rows_of(connection, "job_config", _CLOCKS)
-    others = {host: [mhz for name, mhz, _ in rows if name != host] for host, _, _ in rows}
-    usual = {host: median(found) for host, found in others.items() if len(found) >= _FEWEST_OTHERS}
+    usual = usual_beside({host: mhz for host, mhz, _ in rows})
     return SlowClocks(
         {
             host: SlowClock(host, mhz, usual[host], path)
