@@ -135,6 +135,10 @@ _SINCE = _COLLECTIVES.format(
 )
 
 
+_Key = tuple[str, str, int]
+"""Communicator, kind, and the bytes of each member."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallPace:
     """Calls of one kind and size of one communicator: each takes `took_ns` once all of `ranks` are there, `usual_ns` elsewhere.
@@ -157,6 +161,11 @@ class CallPace:
     hosts: int = 1
     bytes: int = 0
     later_ns: float = 0.0
+
+    @property
+    def key(self) -> _Key:
+        """Which calls they are."""
+        return self.communicator, self.kind, self.bytes
 
     @property
     def factor(self) -> float:
@@ -203,25 +212,23 @@ def call_paces(connection: DuckDBPyConnection, roster: Roster, traces: TracedRec
         *_held_against_alike(rows_of(connection, "operations", _MESSAGES, kinds=kinds), members, roster),
         *_held_against_alike(rows_of(connection, "operations", _NEWER), members, roster),
     ]
-    stated = {(each.communicator, each.kind, each.bytes) for each in found}
+    stated = {each.key for each in found}
     since = _since(rows_of(connection, "operations", _SINCE), found, times.typical_ns)
     until_cut = [*_held_against_alike(rows_of(connection, "operations", _UNTIL_CUT), members, roster)]
     connection.execute("DROP TABLE temp.main.paced_calls")
-    left = [each for each in until_cut if each.later_ns and (each.communicator, each.kind, each.bytes) not in stated]
+    left = [each for each in until_cut if each.later_ns and each.key not in stated]
     still = (replace(each, took_ns=min(each.took_ns, each.later_ns)) for each in left)
-    newest = (since.get((each.communicator, each.kind, each.bytes), each) for each in found)
+    newest = (since.get(each.key, each) for each in found)
     return CallPaces((*newest, *(each for each in still if each.factor >= LEAST_FACTOR)))
 
 
-def _since(
-    rows: Iterable[tuple[Any, ...]], found: Sequence[CallPace], step_ns: float
-) -> Mapping[tuple[str, str, int], CallPace]:
+def _since(rows: Iterable[tuple[Any, ...]], found: Sequence[CallPace], step_ns: float) -> Mapping[_Key, CallPace]:
     """Paces of groups that became slow over the last steps, by communicator, kind and bytes, unless many did so.
 
     `rows` are their calls since then. Of two steps at least: all calls of one step may wait for one accident.
     """
-    known = {(each.communicator, each.kind, each.bytes): each for each in found}
-    slow: dict[tuple[str, str, int], CallPace] = {}
+    known = {each.key: each for each in found}
+    slow: dict[_Key, CallPace] = {}
     for communicator, kind, _, _, took, calls, span, size, source, _ in rows:
         usual = known.get((communicator, kind, int(size or 0)))
         if usual is not None and calls > 1 and float(span) >= _PART_OF_STEP * step_ns > 0:
