@@ -156,20 +156,21 @@ def sniff(head: bytes, path: str) -> int:
         return 50
     if lines and condor_events.EVENT.match(lines[0]):
         return 50
-    described = any(map(_DESCRIBED.match, lines[:2])) and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
-    is_of_nodes = any(down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) for line in lines[:2])
-    is_of_nodes = is_of_nodes or any(down_nodes.LISTING.fullmatch(line) for line in lines[:_MOST_ABOVE])
-    is_of_nodes = is_of_nodes or any(down_nodes.JOBS.fullmatch(line) or down_nodes.SHOWN_JOB.match(line) for line in lines[:2])
-    is_of_nodes = is_of_nodes or any(
-        batch_hosts.BEGIN.match(line) or container_table.HEADER.fullmatch(line.rstrip()) for line in lines[:2]
-    )
-    is_of_nodes = is_of_nodes or any(accounts.HEADER.fullmatch(line) for line in lines[:3])
-    is_of_nodes = is_of_nodes or any(kube_nodes.HEADER.match(line) for line in lines[:2])
-    named = any(_DESCRIBED.match(line) for line in lines[:2])
-    is_of_nodes = is_of_nodes or (named and any(kube_nodes.DESCRIBED.match(line) for line in lines))
+    named = any(map(_DESCRIBED.match, lines[:2]))
+    described = named and any(re.match(r"(?:Node|Namespace|Status): ", x) for x in lines)
+    is_of_nodes = any(map(_heads_nodes, lines[:2])) or any(map(accounts.HEADER.fullmatch, lines[:3]))
+    is_of_nodes = is_of_nodes or any(map(down_nodes.LISTING.fullmatch, lines[:_MOST_ABOVE]))
+    is_of_nodes = is_of_nodes or (named and any(map(kube_nodes.DESCRIBED.match, lines)))
     # Below the command that printed it.
     is_of_pods = any(_EVENTS.match(line) or pod_table.HEADER.match(line) for line in lines[:2])
     return 50 if described or is_of_nodes or is_of_pods else 0
+
+
+def _heads_nodes(line: str) -> bool:
+    """Whether a table of nodes, jobs or containers begins with the line, or one of them is described below it."""
+    found = down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) or down_nodes.JOBS.fullmatch(line)
+    found = found or down_nodes.SHOWN_JOB.match(line) or batch_hosts.BEGIN.match(line) or kube_nodes.HEADER.match(line)
+    return bool(found or container_table.HEADER.fullmatch(line.rstrip()))
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
