@@ -25,13 +25,13 @@ class Digest(NamedTuple):
 
 def digests_of(members: Mapping[str, Member]) -> dict[str, Digest]:
     """The digest of each member, by path, in their order. Threads have ended when it returns: processes may be forked."""
-    large = [member for member in members.values() if member.stored_bytes >= _LARGE_BYTES]
+    large = {path: member for path, member in members.items() if member.stored_bytes >= _LARGE_BYTES}
     at_once = min(usable_cores(), len(large))
     if at_once < 2:
         return {path: _digest(member) for path, member in members.items()}
     with ThreadPoolExecutor(at_once) as pool:
-        of_large = {id(member): found for member, found in zip(large, pool.map(_digest, large), strict=True)}
-    return {path: of_large.get(id(member)) or _digest(member) for path, member in members.items()}
+        of_large = dict(zip(large, pool.map(_digest, large.values()), strict=True))
+    return {path: of_large.get(path) or _digest(member) for path, member in members.items()}
 
 
 def _digest(member: Member) -> Digest:

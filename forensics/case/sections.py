@@ -9,7 +9,7 @@ Files below their names are read one by one (`named_parts`), and what was quoted
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -67,20 +67,16 @@ _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
     """All artefacts, each text followed by its parts."""
-    for artefact in (part for each in artefacts for part in _parts_of(each)):
-        if artefact.summary is not None:
-            yield artefact
+    for each in artefacts:
+        if each.summary is not None:  # a section of a summary is no text
+            yield each
             continue
-        for whole, content in _texts(*_plain(artefact)):
-            rest, tables = host_tables(whole, content)
-            yield rest
-            yield from tables
-            yield from _sections(rest, _content(rest) if tables else content)
-
-
-def _parts_of(artefact: Artefact) -> Sequence[Artefact]:
-    """The files of a report, or the file; a section of a summary is no text."""
-    return (artefact,) if artefact.summary is not None else parts_of_report(artefact) or (artefact,)
+        for artefact in parts_of_report(each) or (each,):
+            for whole, content in _texts(*_plain(artefact)):
+                rest, tables = host_tables(whole, content)
+                yield rest
+                yield from tables
+                yield from _sections(rest, _content(rest) if tables else content)
 
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:

@@ -17,6 +17,7 @@ static const uint8_t class_of[256] = {
 
 static const int64_t LATEST = 4000000000000000000; /* ns: with the base of the file it stays within 64 bits */
 
+/* As past_text, for a text that may hold escaped quotes or not end. */
 const char *past_escapes(const char *at, const char *end, enum found *found) {
     while (at < end) {
         const char *quote = next_quote(at, end);
