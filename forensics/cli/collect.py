@@ -84,7 +84,7 @@ def collect(
     namespace: whole_job.Namespace = "",
     container: whole_job.Container = "",
     remote_command: whole_job.RemoteCommand = "forensics",
-    width: whole_job.Width = 64,
+    width: whole_job.Width = None,
     node_deadline: whole_job.NodeDeadline = None,
     global_deadline: whole_job.GlobalDeadline = 900.0,
     normalize: whole_job.Normalize = False,
@@ -101,7 +101,7 @@ def collect(
     Example: forensics collect --diagnose, or forensics collect --hosts gpu[01-16] -o bundle.tar
     """
     from forensics.collect.cluster.gathering import Pace
-    from forensics.collect.cluster.launchers import Places
+    from forensics.collect.cluster.launchers import Places, usual_width
     from forensics.collect.session import Options
     from forensics.collect.target import Settings
 
@@ -114,7 +114,7 @@ def collect(
     if send:
         raise typer.Exit(whole_job.send(options, send, _run))
     if (places := Places(hosts, slurm, k8s, namespace, container, local)).any:
-        pace = Pace(width, node_deadline or deadline + 120, global_deadline)
+        pace = Pace(width or usual_width(places), node_deadline or deadline + 120, global_deadline)
         there = whole_job.There(remote_command, ranks, normalize, is_summary, is_redacted or bool(pseudonyms))
         _finish(whole_job.collect_from(places, there, options, pace), then_diagnose, strict)
     _finish(_collected_here(options, then_diagnose), then_diagnose, strict)

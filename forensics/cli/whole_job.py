@@ -31,7 +31,17 @@ Container = Annotated[str, typer.Option(help="Container of the pods.", rich_help
 RemoteCommand = Annotated[
     str, typer.Option(metavar="COMMAND", help="How forensics is called there: 'sudo -n forensics'.", rich_help_panel=_PANEL)
 ]
-Width = Annotated[int, typer.Option("--width", min=1, max=1024, help="Hosts asked at a time.", rich_help_panel=_PANEL)]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        "--width",
+        min=1,
+        max=1024,
+        help="Hosts asked at a time. Default: the fanout of clush.conf for --hosts with ClusterShell, else 64.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
 NodeDeadline = Annotated[
     float | None,
     typer.Option(

@@ -18,9 +18,9 @@ from forensics.collect.interrupts import Interrupts
 class Pace:
     """How many exchanges run at a time, and how many seconds one of them and all of them may take."""
 
-    width: int = 64
-    node_s: float = 240.0
-    all_s: float = 900.0
+    width: int
+    node_s: float
+    all_s: float
 
 
 def gather(

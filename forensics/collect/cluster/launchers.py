@@ -18,13 +18,14 @@ from typing import Any
 import orjson
 
 from forensics.collect.cluster.host_list import expand_hosts
+from forensics.collect.cluster.site_ssh import site_ssh
 from forensics.errors import ExitCode, ForensicsError
 
 COMMAND = "forensics"
 """How the program is called on other hosts unless the user says otherwise."""
 
 _ASK_S = 30
-_SSH = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
+_WIDTH = 64
 _POD = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 # Of a step the environment says what the step asked for; of the collector's own only this is wanted.
 _SLURM_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
@@ -57,11 +58,17 @@ class Places:
         return bool(self.hosts or self.slurm or self.k8s or self.local)
 
 
+def usual_width(places: Places) -> int:
+    """How many hosts are asked at a time unless the user says: with hosts by ssh as many as the site's ClusterShell would."""
+    return (site_ssh().width if places.hosts else None) or _WIDTH
+
+
 def targets(places: Places, command: Sequence[str]) -> tuple[Target, ...]:
     """One target for each host or pod, by name; ForensicsError where the cluster cannot be asked or has none."""
     found = [_local(command)] if places.local else []
     if places.hosts:
-        found += [_ssh(host, command) for host in _expanded(places.hosts, "--hosts")]
+        site = site_ssh()
+        found += [_ssh(host, site.argv, command) for host in _expanded(places.hosts, "--hosts")]
     if places.slurm:
         found += _slurm(places.slurm, command)
     if places.k8s:
@@ -82,9 +89,9 @@ def _local(command: Sequence[str]) -> Target:
     return Target(os.uname().nodename, (*here, *command[1:]))
 
 
-def _ssh(host: str, command: Sequence[str]) -> Target:
+def _ssh(host: str, ssh: tuple[str, ...], command: Sequence[str]) -> Target:
     """The command is one word for the shell on the other side."""
-    return Target(host.rpartition("@")[2], ("ssh", *_SSH, "--", host, shlex.join(command)))
+    return Target(host.rpartition("@")[2], (*ssh, "--", host, shlex.join(command)))
 
 
 def _slurm(job: str, command: Sequence[str]) -> list[Target]:

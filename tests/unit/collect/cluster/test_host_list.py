@@ -49,7 +49,6 @@ def test_what_is_no_list_is_refused_with_its_part(text: str, word: str) -> None:
 
 
 def test_set_operations_are_those_of_cluster_shell() -> None:
-    pytest.importorskip("ClusterShell")
     assert list(expand_hosts("a[1-4]!a3")) == ["a1", "a2", "a4"]
     with pytest.raises(ValueError, match="hosts, or names"):
         expand_hosts("@nosuchgroup")

@@ -126,7 +126,7 @@ def test_an_interrupt_ends_it_with_what_came(cluster: Path) -> None:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     aims = targets(Places(hosts="good1,mute1"), COMMAND)
-    written = collect_job(aims, cluster / "job.tar", Pace(node_s=60.0), heard=heard)
+    written = collect_job(aims, cluster / "job.tar", Pace(width=16, node_s=60.0, all_s=60.0), heard=heard)
     assert written.exit_code(strict=False) == ExitCode.INTERRUPTED
     assert {one.name: one.status for one in written.deliveries} == {"good1": Status.OK, "mute1": Status.KILLED}
     with (cluster / "job.tar").open("rb") as stream:
