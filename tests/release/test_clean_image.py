@@ -38,8 +38,8 @@ def test_the_wheel_diagnoses_in_a_clean_image(image: Path) -> None:
     version = subprocess.run(
         [chroot, image, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
     )
-    fetched = ["-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", image / "wheels"]
-    fetched += [f"--python-version={version.stdout.strip()}", wheel(platform.machine())]
+    fetched = ["-m", "pip", "download", "--quiet", "--only-binary=:all:", f"--python-version={version.stdout.strip()}"]
+    fetched += [f"--dest={image / 'wheels'}", str(wheel(platform.machine()))]
     subprocess.run([sys.executable, *fetched], check=True, capture_output=True)
     shutil.copy(RECORDED, image / "root")
 
