@@ -61,7 +61,8 @@ LAST_RESORT = 1
 class Ingester:
     """One format: `sniff(head, path)` gives 0..100 from the first 4 KiB and the path; `rows(artefact)` streams its facts.
 
-    `most` is the most that `sniff` gives: it is not asked where another ingester is surer.
+    `most` is the most that `sniff` gives: it is not asked where another ingester is surer. With `by_moment` captures of equal
+    bytes of one process differ in the columns `sample` and `time_ns` only, which are the artefact's: they are read once.
     """
 
     name: str
@@ -69,3 +70,4 @@ class Ingester:
     sniff: Callable[[bytes, str], int]
     rows: Callable[[Artefact], Iterator[Item]]
     most: int = 100
+    by_moment: bool = False

@@ -18,10 +18,13 @@ class Met:
     """The rows of shared tables that were met so far."""
 
     _keys: dict[str, set[int]] = field(default_factory=lambda: {table: set() for table in SHARED})
+    _newest: dict[str, Batch | PackedBatch] = field(default_factory=dict)
 
     def without_known(self, batches: Sequence[Batch | PackedBatch]) -> list[Batch | PackedBatch]:
-        """The batches, those of shared tables with only the rows that no batch before them had."""
-        return [self.fresh(batch) if batch.table in SHARED else batch for batch in batches]
+        """The batches, those of shared tables with only the rows that no batch before them had, and not one again."""
+        new = [batch for batch in batches if self._newest.get(batch.table) is not batch]
+        self._newest |= {batch.table: batch for batch in new if batch.table in SHARED}
+        return [self.fresh(batch) if batch.table in SHARED else batch for batch in new]
 
     def fresh(self, batch: Batch | PackedBatch) -> PackedBatch:
         """A batch of a shared table with only the rows that no batch before it had; rows of one call path come together."""

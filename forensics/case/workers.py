@@ -15,8 +15,9 @@ from itertools import islice
 from multiprocessing import get_context
 
 from forensics.bundle.artefact import Artefact
-from forensics.case.reading import Reading, read_packed
+from forensics.case.reading import Reading
 from forensics.case.shared_facts import Met
+from forensics.case.unchanged import read_in_turn, repeats, with_repeated
 from forensics.collect.confinement import end_with
 from forensics.cores import usable_cores
 from forensics.ingest import discover
@@ -40,13 +41,15 @@ def readings(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Itera
     """The reading of every artefact, in order. Processes are started at once: do so before anything has threads."""
     processes = min(usable_cores(), len(artefacts))
     if processes < 2 or sum(artefact.stored_bytes for artefact in artefacts) < LARGE_BYTES or sys.platform != "linux":
-        yield (read_packed(artefact, types) for artefact in artefacts)
+        yield _read_here(artefacts, types)
         return
     discover()  # before the fork, so that it is imported once
     # A fork inherits the artefacts, whose openers cannot be sent to another process.
-    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin_with, (os.getpid(), artefacts, types))
+    given = (os.getpid(), artefacts, types, of_equal_bytes(artefacts))
+    pool = ProcessPoolExecutor(processes, get_context("fork"), _begin_with, given)
     try:
-        yield _in_order(pool, tasks(artefacts), artefacts, types, processes * _AHEAD)
+        read = _in_order(pool, tasks(artefacts), artefacts, types, processes * _AHEAD)
+        yield with_repeated(zip(artefacts, read, strict=False), types)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -65,8 +68,8 @@ def tasks(artefacts: Sequence[Artefact]) -> Iterator[range]:
 
 def _in_order(
     pool: ProcessPoolExecutor, waiting: Iterator[range], artefacts: Sequence[Artefact], types: Mapping[str, Types], ahead: int
-) -> Iterator[Reading]:
-    """Readings as they are due; when a process was killed, this one reads the rest."""
+) -> Iterator[Reading | None]:
+    """Readings as they are due, as `read_in_turn` gives them; when a process was killed, this one reads the rest."""
     done = 0
     try:
         started = deque(pool.submit(_read, task) for task in islice(waiting, ahead))
@@ -77,36 +80,47 @@ def _in_order(
                 done += 1
                 yield reading
     except BrokenProcessPool:
-        yield from (read_packed(artefact, types) for artefact in artefacts[done:])
+        yield from read_in_turn(artefacts[done:], types)
 
 
-def _begin_with(parent: int, artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
+def _read_here(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> Iterator[Reading]:
+    return with_repeated(zip(artefacts, read_in_turn(artefacts, types), strict=True), types)
+
+
+def of_equal_bytes(artefacts: Sequence[Artefact]) -> frozenset[str]:
+    """Digests that several artefacts have which do not just repeat each other."""
+    counts = Counter(
+        artefact.sha256
+        for artefact, before in zip(artefacts, (None, *artefacts), strict=False)
+        if artefact.sha256 is not None and not repeats(artefact, before)
+    )
+    return frozenset(digest for digest, count in counts.items() if count > 1)
+
+
+def _begin_with(parent: int, artefacts: Sequence[Artefact], types: Mapping[str, Types], several: frozenset[str]) -> None:
     """Begin a process that ends with its parent: else it waits for tasks for ever, for it holds both ends of their pipe."""
     end_with(parent)
-    _begin(artefacts, types)
+    _begin(artefacts, types, several)
 
 
-def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types]) -> None:
+def _begin(artefacts: Sequence[Artefact], types: Mapping[str, Types], several: frozenset[str]) -> None:
     """Runs once in each process; an interrupt is the parent's to handle."""
     global _work, _sent, _several
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _work, _sent = (artefacts, types), Met()
-    counts = Counter(artefact.sha256 for artefact in artefacts if artefact.sha256 is not None)
-    _several = frozenset(digest for digest, count in counts.items() if count > 1)
+    _work, _sent, _several = (artefacts, types), Met(), several
 
 
-def _read(task: range) -> list[Reading]:
-    """The readings of a task."""
-    return [_read_one(index) for index in task]
+def _read(task: range) -> list[Reading | None]:
+    """The readings of a task, as `read_in_turn` gives them."""
+    artefacts, types = _work
+    chosen = artefacts[task.start : task.stop]
+    found = zip(chosen, read_in_turn(chosen, types), strict=True)
+    return [None if reading is None else _unsent(artefact, reading) for artefact, reading in found]
 
 
-def _read_one(index: int) -> Reading:
-    """One reading. Call paths that this process sent before are left out: an earlier artefact brings them.
+def _unsent(artefact: Artefact, reading: Reading) -> Reading:
+    """The reading. Call paths that this process sent before are left out: an earlier artefact brings them.
 
     Of copies everything is sent, for whoever drops one of them need not drop the later one.
     """
-    artefacts, types = _work
-    reading = read_packed(artefacts[index], types)
-    if artefacts[index].sha256 in _several:
-        return reading
-    return replace(reading, batches=_sent.without_known(reading.batches))
+    return reading if artefact.sha256 in _several else replace(reading, batches=_sent.without_known(reading.batches))

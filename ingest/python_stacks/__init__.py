@@ -120,4 +120,4 @@ def _is_child(artefact: Artefact, pid: int | None, children: set[int], main: Seq
     return is_child_by_stack(main) if main is not None else False
 
 
-INGESTER = Ingester("python_stacks", "python_stacks", sniff, rows, most=90)
+INGESTER = Ingester("python_stacks", "python_stacks", sniff, rows, most=90, by_moment=True)

@@ -16,6 +16,7 @@ from forensics.bundle.reader import open_bundle
 from forensics.case import database, workers
 from forensics.case.build import open_case
 from forensics.case.database import Connection, schema_columns, table_columns
+from forensics.case.reading import Reading
 from forensics.ingest import flight_recorder
 from tests.recordings.job import Job, as_json, as_pickle
 
@@ -63,14 +64,18 @@ def test_call_paths_of_a_copy_are_sent_again_for_the_other_may_be_dropped(folder
     (folder / "nccl_trace_rank_9").write_bytes(dumps[1].read_bytes())
     paths = [folder / "nccl_trace_rank_9", dumps[1], dumps[0]]
     before = signal.getsignal(signal.SIGINT)
-    workers._begin([artefact for path in paths for artefact in open_bundle([path]).artefacts], schema_columns())
+    artefacts = [artefact for path in paths for artefact in open_bundle([path]).artefacts]
+    workers._begin(artefacts, schema_columns(), workers.of_equal_bytes(artefacts))
     signal.signal(signal.SIGINT, before)
-    sent = [
-        sum(len(batch.columns["frame"]) for batch in workers._read_one(index).batches if batch.table == "frames")
-        for index in range(3)
-    ]
+    sent = [_frames(workers._read(range(index, index + 1))) for index in range(3)]
     assert sent == [2, 2, 2]
-    assert [len(batch.columns["frame"]) for batch in workers._read_one(2).batches if batch.table == "frames"] == [0]
+    assert _frames(workers._read(range(2, 3))) == 0
+
+
+def _frames(found: list[Reading | None]) -> int:
+    """Rows of frames that readings bring."""
+    batches = [batch for reading in found if reading is not None for batch in reading.batches]
+    return sum(len(batch.columns["frame"]) for batch in batches if batch.table == "frames")
 
 
 @pytest.mark.slow
