@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from forensics.case.fired_alerts import MARKS as ALERTS
 from forensics.case.fired_alerts import lines_of_alerts
 from forensics.case.log_records import TEXTS, TIMES, Record, parsed, record_of, when
 from forensics.case.printed_records import may_be_printed, printed_records
@@ -26,7 +27,6 @@ _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
 _MESSAGE = b'"message"'
-_ALERTS = (b'"alertname"', b'"InstanceStatuses"', b'"ClusterNodeSummaries"', b'"nodeDetails"', b'"DocumentIncarnation"')
 _SECOND = re.compile(r"algo-(?!1\b)\d{1,3}\b")
 _NUMBERED = re.compile(r"-[1-9]\d{0,3}$")
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
@@ -45,7 +45,7 @@ def lines_of_export(content: bytes) -> bytes | None:
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")
     if _MESSAGE in start and (chat := _of_chat(parsed(start))):
         return chat
-    if any(mark in start for mark in _ALERTS) and (fired := lines_of_alerts(parsed(start))):
+    if any(mark in start for mark in ALERTS) and (fired := lines_of_alerts(parsed(start))):
         return fired
     records = _of_lines(start) or _of_document(start) if _BEGIN.match(start) else _of_table(start) or printed_records(start)
     return _written(_in_order(records)) if len(records) >= _LEAST or _is_stated(records) else None

@@ -9,13 +9,18 @@ devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_expo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from forensics.ingest._job_logs.monitor_lines import ALERT, NODE_GONE, TAKEN
 
-_MOST = 10_000
+MARKS = (b'"alertname"', b'"InstanceStatuses"', b'"ClusterNodeSummaries"', b'"nodeDetails"', b'"DocumentIncarnation"')
+"""One of these stands in every such document."""
+_MOST, _MOST_DOCUMENTS = 10_000, 64
+_BRACE = re.compile(r"(?m)^[{[]")
 _HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "node_name", "instance")
 _DEVICES = ("gpu", "GPU", "device", "gpu_id", "UUID", "port")
 _OVER = "alert over "
@@ -43,6 +48,22 @@ def lines_of_alerts(value: Any) -> bytes | None:
     if not isinstance(listed, list) or not listed or not all(map(_is_alert, listed)):
         return None
     return "".join(f"{line}\n" for line in map(_line, listed[:_MOST])).encode("utf-8", "replace")
+
+
+def lines_of_quoted(content: bytes) -> bytes | None:
+    """The same of documents that stand in a text, each from a line that begins with its first brace; None without any."""
+    if not any(mark in content for mark in MARKS):
+        return None
+    text, decoder, found, place = content.decode("utf-8", "replace"), json.JSONDecoder(), [], 0
+    for begin in islice(_BRACE.finditer(text), _MOST_DOCUMENTS):
+        if begin.start() < place:
+            continue
+        try:
+            value, place = decoder.raw_decode(text, begin.start())
+        except (ValueError, RecursionError):
+            continue
+        found.append(lines_of_alerts(value) or b"")
+    return b"".join(found) or None
 
 
 def _is_alert(value: Any) -> bool:

@@ -18,7 +18,9 @@ from forensics.bundle.artefact import Artefact
 from forensics.case.bug_reports import parts_of_report
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
 from forensics.case.exported_logs import lines_of_export, may_be_exported
+from forensics.case.fired_alerts import lines_of_quoted
 from forensics.case.host_tables import host_tables
+from forensics.case.kernel_parts import kernel_part
 from forensics.case.named_parts import MARKS, named_parts
 from forensics.case.plain_text import (
     BYTE_ORDER_MARKS,
@@ -77,6 +79,8 @@ def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
                 yield rest
                 yield from tables
                 yield from _sections(rest, _content(rest) if tables else content)
+                if fired := lines_of_quoted(content):
+                    yield _part(replace(whole, path=f"{whole.path}/{_RECORDS}"), fired, 0)
 
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
@@ -180,6 +184,8 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         # The log of a job is read as a whole where the text is one.
         if found is not None and found.name != own and found.name in wanted:
             yield _part(artefact, part, begin)
+        elif own == _LOG:
+            yield from kernel_part(_part(artefact, part, begin), lines[begin:end])
 
 
 def _log_below(artefact: Artefact, lines: list[bytes]) -> int | None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
-from forensics.ingest._job_logs import batch_limits, deepep_lines, fatal_lines, finished_lines, megascale_lines, monitor_lines
+from forensics.ingest._job_logs import (
+    batch_limits,
+    deepep_lines,
+    fatal_lines,
+    finished_lines,
+    megascale_lines,
+    monitor_lines,
+    unreached_lines,
+)
 from forensics.ingest._job_logs.patterns import (
     FALLEN_OFF,
     MISSED_BARRIER,
@@ -19,10 +25,7 @@ _PEER = (
     r"\[?(?P<peer>[0-9A-Fa-f.:]+[0-9A-Fa-f](?![\w-]|\.\w)|(?=[\w-]*[\d.]|[\w-]+(?:\]?:\d|<))[\w.-]+)\]?(?::(?P<port>\d{1,5}))?"
 )
 
-_OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked", "client_evicted"})
-_OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
-_KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")
-_OTHERS = (fatal_lines, finished_lines, megascale_lines, deepep_lines, monitor_lines, batch_limits)
+_OTHERS = (fatal_lines, finished_lines, megascale_lines, deepep_lines, monitor_lines, batch_limits, unreached_lines)
 PATTERNS = (
     pattern(
         "peer_closed",
@@ -289,12 +292,3 @@ WORDS = (
 def may_be_event(line: str) -> bool:
     """Whether any of the patterns may match."""
     return mentions(line, WORDS)
-
-
-def host_of_kernel(kind: str, line: str, above: str | None) -> str | None:
-    """The host of a line of its kernel, as a journal has it (`Aug 14 02:10:07 node-5 kernel: `), or pdsh in front of dmesg.
-
-    `above` is that of the prompt above it: of what no process is looked up for.
-    """
-    found = (_KERNEL.search(line) or _OF_NODE.match(line)) if kind in _OF_KERNEL else None
-    return found[1] if found else above if kind == "client_evicted" else None

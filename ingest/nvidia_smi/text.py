@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from forensics.ingest.nvidia_smi.document import MAX_GPUS, MAX_TEXT, MAX_TEXTS, SmiGpu, SmiProcess
 
@@ -40,6 +41,7 @@ _SAME = {
 _REASON = re.compile(r"(clocks_(?:throttle|event)_reason)s/(?:\w+/)?(\w+)$")
 _PCI = r"([\da-fA-F]{4,8}:[\da-fA-F]{2}:[\da-fA-F]{2}\.\d)"
 _GPU = re.compile(rf"GPU {_PCI}\s*$")
+_ATTACHED = re.compile(r"Attached GPUs +: (\d{1,4})\s*$")
 _ENTRY = re.compile(r"( *)(\S.{0,80}?)(?: +: (.*))?$")
 # Newer drivers put the number of the GPU in front of its address.
 _LOST = re.compile(rf"Unable to determine the device handle for (?:GPU|gpu) ?(?:\d{{1,3}}: )?{_PCI}: *(.{{0,120}})")
@@ -68,6 +70,7 @@ def read_texts(lines: Iterable[tuple[int, str]]) -> Iterator[SmiGpu]:
     found: dict[str, SmiGpu] = {}
     current: SmiGpu | None = None
     path: list[tuple[int, str]] = []
+    attached = 0
     for number, whole in lines:
         line = whole[:MAX_TEXT]
         if len(found) >= MAX_GPUS:
@@ -75,13 +78,16 @@ def read_texts(lines: Iterable[tuple[int, str]]) -> Iterator[SmiGpu]:
         if match := _GPU.match(line):
             current, path = SmiGpu(len(found), match[1], number), []
             found[match[1]] = current
+        elif current is None and (match := _ATTACHED.match(line)):
+            attached = int(match[1])
         elif match := _LOST.search(line):
             found[match[1]] = SmiGpu(-1, match[1], number, {"state": "GPU is lost" if _GONE.match(match[2]) else match[2]})
         elif line.startswith("|"):
             current = _tabled(found, current, number, line)
         elif current is not None and line.startswith(" "):
             _entry(current, path, number, line)
-    yield from found.values()
+    # Of some that were asked for (`-i 4`) the order is no number.
+    yield from (replace(gpu, index=-1) for gpu in found.values()) if len(found) < attached else found.values()
 
 
 def _entry(gpu: SmiGpu, path: list[tuple[int, str]], number: int, line: str) -> None:

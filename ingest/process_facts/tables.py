@@ -76,7 +76,10 @@ class Seen:
 
 def is_table(lines: Sequence[str]) -> bool:
     """Whether most of the first lines are of a table of processes, a tree of them, or files of /proc."""
-    header = max((place for place, line in enumerate(lines[:_PREAMBLE]) if _header(line)), default=None)
+    headers = [place for place, line in enumerate(lines[:_PREAMBLE]) if _header(line)]
+    # Of one process for each GPU the command, and the heading, of the next look may stand as near.
+    first = (place for place in headers if _row(_header(lines[place]), 0, "".join(lines[place + 1 : place + 2])) is not None)
+    header = next(first, headers[-1] if headers else None)
     if header is not None:
         columns = _header(lines[header])
         rows = [_row(columns, 0, line) is not None for line in lines[header + 1 :] if line.strip()]

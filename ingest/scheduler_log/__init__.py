@@ -169,7 +169,13 @@ def sniff(head: bytes, path: str) -> int:
 def _heads_nodes(line: str) -> bool:
     """Whether a table of nodes, jobs or containers begins with the line, or one of them is described below it."""
     found = down_nodes.HEADER.fullmatch(line) or down_nodes.BEGIN.match(line) or down_nodes.JOBS.fullmatch(line)
-    found = found or down_nodes.SHOWN_JOB.match(line) or batch_hosts.BEGIN.match(line) or kube_nodes.HEADER.match(line)
+    found = (
+        found
+        or down_nodes.STATES.fullmatch(line)
+        or down_nodes.SHOWN_JOB.match(line)
+        or batch_hosts.BEGIN.match(line)
+        or kube_nodes.HEADER.match(line)
+    )
     return bool(found or container_table.HEADER.fullmatch(line.rstrip()))
 
 
@@ -205,6 +211,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
     pod, indexed, nodes, is_restarted = None, _PodRanks(), down_nodes.DownNodes(), False
     account, table, machines = accounts.Accounts(), pod_table.PodTable(), kube_nodes.KubeNodes()
     of_jobs, ready, jobs = lost_by_job.LostByJob(), kube_nodes.ReadyNodes(), down_nodes.JobNodes()
+    states = down_nodes.StateTable()
     condor, hosts_down, containers = condor_events.CondorEvents(), batch_hosts.DownHosts(), container_table.ContainerTable()
     for number, whole in lines:
         line = whole[:MAX_TEXT]
@@ -213,7 +220,7 @@ def _of_text(artefact: Artefact) -> Iterator[Item]:
         jobs.feed(line)
         table.feed(number, line)
         containers.feed(number, line)
-        for host in hosts_down.feed(line):
+        for host in (*hosts_down.feed(line), *states.feed(line)):
             _add(columns, number, line, "node_down", host)
         for said in machines.feed(line):
             _add(columns, number, line, *said)

@@ -22,6 +22,8 @@ JOBS = re.compile(r"\s*JOBID\b.*\bNODELIST\b.*")
 SHOWN_JOB = re.compile(r"JobId=\d{1,12} JobName=")
 """What `scontrol show job` begins with."""
 _OF_SHOWN_JOB = re.compile(r"\s+NodeList=(?P<nodes>[A-Za-z0-9]\S{0,2000})\s*")
+STATES = re.compile(r"(?=.*\bNODELIST\b)(?=.*\bSTATE\b)(?!.*\bJOBID\b)[A-Z][A-Z()_:/ ]{8,200}\s*")
+"""What `sinfo` prints above the states of nodes, in the columns that it was asked for."""
 BEGIN = re.compile(r"NodeName=(?P<node>[A-Za-z0-9][\w.-]{0,252})\s")
 WORDS = ("Not responding", "Node unexpectedly re", "NodeName=", "State=DOWN", "Reason=NHC: ")
 _ROW = re.compile(
@@ -58,6 +60,27 @@ def listed(line: str) -> str | None:
     """The node of a row of `sinfo -N -l` that is down and does not answer."""
     found = _LISTED.fullmatch(line)
     return found["node"] if found else None
+
+
+class StateTable:
+    """Reads the tables of `sinfo`: nodes whose state is down, in whatever columns."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def feed(self, line: str) -> Iterator[str]:
+        """Take one line."""
+        if STATES.fullmatch(line) and not LISTING.fullmatch(line):
+            self._names = line.split()
+            return
+        # A reason, which may be of several words, stands last where it is asked for.
+        cells = line.split(None, len(self._names) - 1) if self._names else []
+        if len(cells) < len(self._names) or not self._names:
+            self._names = []
+            return
+        said = dict(zip(self._names, cells, strict=True))
+        if re.fullmatch(r"down[*$~#!%@^-]?", said["STATE"].strip(), re.IGNORECASE):
+            yield from hosts(said["NODELIST"].strip())
 
 
 class JobNodes:

@@ -22,6 +22,7 @@ from forensics.rules.leads.awaited import awaited_leads
 from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_message
 from forensics.rules.leads.devices import device_leads, norm_differs
 from forensics.rules.leads.ends import end_leads
+from forensics.rules.leads.fabric import fabric_leads
 from forensics.rules.leads.links import link_leads, place
 from forensics.rules.leads.logs import LEAST_ALIKE, ended_leads, time_limit, waiting_leads
 from forensics.rules.leads.steps import step_leads
@@ -35,7 +36,7 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 _MOST = 4
 # `FileBaton` of torch/utils/file_baton.py: whoever finds its file waits until it is gone.
 _BUILD_LOCK = re.compile(r"\bwait \(file_baton\.py:")
-_LEAST_GPUS = 4
+_LEAST_GPUS, _LEAST_UNHELD = 4, 3
 _IDLE, _USED, _BUSY, _WAITING = 5, 50, 95, 0.4
 # GPUs on which somebody computes, or did before, with how busy they were in all looks at them, what power they drew of what
 # they may, and the memory in use: tables of a container show no processes.
@@ -99,6 +100,7 @@ def first_leads(
         *end_leads(connection),
         *device_leads(connection, errors),
         *link_leads(connection),
+        *fabric_leads(connection),
         *_result_differs(connection),
         *waiting_leads(connection),
         *awaited_leads(connection),
@@ -168,9 +170,9 @@ def _idle(connection: DuckDBPyConnection) -> Iterator[str]:
 
 
 def _throttled(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One GPU of several."""
+    """One GPU of several: that it is held down is read, so that a few others are enough."""
     found = rows_of(connection, "device_events", _THROTTLED, kinds=("throttle",))
-    if len(found) == 1 and found[0][4] >= _LEAST_GPUS:
+    if len(found) == 1 and found[0][4] >= _LEAST_UNHELD:
         ((host, device, why, source, gpus),) = found
         where = place(device, host)
         yield f"{where} and the rank on it: its clocks are held down ({why}; {source}), those of {gpus - 1} others are not"

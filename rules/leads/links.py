@@ -134,7 +134,7 @@ def _lost_peer(connection: DuckDBPyConnection) -> Iterator[str]:
     if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
         peer, hosts, ranks, source = peers[0]
         whose = f"{counted(ranks, 'rank')} of {hosts} other hosts" if ranks else f"{hosts} other hosts"
-        of = _addressed(connection, peer)
+        of = addressed(connection, peer)
         yield f"NICs, links and kernel log of {of}: {whose} lost transfers with it alone ({source})"
 
 
@@ -143,16 +143,17 @@ def _closed_by(connection: DuckDBPyConnection) -> Iterator[str]:
     peers = rows_of(connection, "log_events", _CLOSED, kinds=("peer_closed",))
     if len(peers) == 1 and peers[0][0] and peers[0][1] > 1:
         ((peer, hosts, source),) = peers
-        of = _addressed(connection, peer) if peer[0].isdigit() else peer
+        of = addressed(connection, peer) if peer[0].isdigit() else peer
         yield f"the log and kernel log of {of}: {hosts} hosts lost connections with it alone ({source})"
     peers = rows_of(connection, "log_events", _CLOSED_TO_SOMEBODY, kinds=("peer_closed",))
     if len(peers) == 1 and peers[0][0] and not peers[0][0].startswith(_LOOPBACK):
         ((peer, source),) = peers
-        of = _addressed(connection, peer) if peer[0].isdigit() else peer
+        of = addressed(connection, peer) if peer[0].isdigit() else peer
         yield f"the logs of the processes on {of}: a connection with it was lost ({source}), and with no other host"
 
 
-def _addressed(connection: DuckDBPyConnection, peer: str) -> str:
+def addressed(connection: DuckDBPyConnection, peer: str) -> str:
+    """The host of an address, where NCCL tells it."""
     known = connection.execute(_HOST, [peer]).fetchall()
     return f"{known[0][0]} (address {peer})" if known else f"the host with the address {peer}"
 
@@ -162,7 +163,7 @@ def _one_link(connection: DuckDBPyConnection) -> Iterator[str]:
     links = rows_of(connection, "log_events", _ONE_LINK, kinds=("completion_error",))
     if len(links) == 1 and links[0][0] and links[0][1] and links[0][2]:
         ((host, peer, _, source),) = links
-        ends = f"{host} and of {_addressed(connection, peer)}"
+        ends = f"{host} and of {addressed(connection, peer)}"
         yield f"NICs and kernel logs of {ends}, and what is between: transfers were not answered ({source})"
 
 
