@@ -13,7 +13,7 @@ from io import BytesIO
 from forensics.bundle.artefact import Artefact
 from forensics.ingest import SNIFF_BYTES, choose
 from forensics.ingest._job_logs.events import PATTERNS
-from forensics.ingest._job_logs.kernel_lines import OF_KERNEL
+from forensics.ingest._job_logs.nodes import OF_KERNEL
 from forensics.ingest._job_logs.patterns import matches
 from forensics.ingest._shared.prompts import command_host
 

@@ -46,6 +46,10 @@ _POD = re.compile(r"\[pod/(?P<pod>[^\]/\s]{1,240}-[1-9]\d{0,3})/")
 _ALGO = re.compile(r"(?<![\w-])(?P<host>algo-(?:[2-9]|[1-9]\d{1,2}))(?=[-,\s\]>:])")
 KERNEL_LOGS = ("dmesg", "journalctl ")
 """Commands that print what a kernel wrote."""
+OF_KERNEL = frozenset({"xid", "oom_kill", "task_blocked", "client_evicted"})
+"""Kinds of events that a kernel writes, and the reader of a job's log knows."""
+_OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
+_KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")
 _OF_WORKER_FILE = re.compile(r"(?:^|[/_.-])worker[-_]?[1-9]\d{0,3}(?=[._]|$)")
 
 
@@ -107,3 +111,12 @@ def _host(line: str) -> re.Match[str] | None:
     if "host " in line:
         return _HOST.search(line)
     return _NCCL_HOST.search(line) if " NCCL " in line else None
+
+
+def host_of_kernel(kind: str, line: str, above: str | None) -> str | None:
+    """The host of a line of its kernel, as a journal has it (`Aug 14 02:10:07 node-5 kernel: `), or pdsh in front of dmesg.
+
+    `above` is that of the prompt above it: of what no process is looked up for.
+    """
+    found = (_KERNEL.search(line) or _OF_NODE.match(line)) if kind in OF_KERNEL else None
+    return found[1] if found else above if kind == "client_evicted" else None

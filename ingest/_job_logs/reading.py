@@ -48,7 +48,6 @@ from forensics.ingest._job_logs import (
 )
 from forensics.ingest._job_logs.event_owners import LAUNCHER, EventOwners
 from forensics.ingest._job_logs.event_rows import Events
-from forensics.ingest._job_logs.kernel_lines import host_of_kernel
 from forensics.ingest._job_logs.line_origin import Origin, Origins
 from forensics.ingest._job_logs.patterns import matches, mentions
 from forensics.ingest._job_logs.positions import LogPosition, batch
@@ -200,7 +199,7 @@ class _Reader:
             self._event(number, "fatal_error" if is_end else "exception", raised.exception, line, each)
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
-        host = origin.host or host_of_kernel(kind, line, self.nodes.kernel_of) or self.artefact.host
+        host = origin.host or nodes.host_of_kernel(kind, line, self.nodes.kernel_of) or self.artefact.host
         self.events.add(number, kind, subject, line, host, origin)
 
     def _own_rank(self) -> int | None:
