@@ -24,8 +24,7 @@ from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecid
 from forensics.rules.reductions.arrivals.late_roots import in_step, roots, with_silent
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
-from forensics.rules.reductions.frontier.long_stages import long_stage_of
-from forensics.rules.reductions.frontier.losses import Culprit
+from forensics.rules.reductions.frontier.long_stages import LongStage, long_stage_of
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.accounted import LEAST_ACCOUNTED, unexplained
@@ -191,8 +190,9 @@ def _finding(
     others, unseen = beside
     measured = None if others or unseen else long_stage_of(late.rank, windows)
     stage, accounted = _measured_stage(measured, late) if measured else usual_stage({} if unseen else stacks, late)
-    on_device = late.on_device if measured is None else measured.device
+    on_device = late.on_device if measured is None else measured.on_device
     least = thresholds["least_accounted"]
+    known = accounted if measured or stage is not StageName.UNKNOWN else None
     against = tuple(late_doubts(roster, cpu, late, beside))
     return Finding(
         ranks=tuple(sorted((late.rank, *others))),
@@ -208,7 +208,7 @@ def _finding(
         evidence=(
             *late_evidence(late),
             *text.stack(late.rank),
-            *unexplained(accounted if stage is not StageName.UNKNOWN else None, _SHOWN[measured is not None], least),
+            *unexplained(known, _SHOWN[measured is not None], least),
             *against,
         ),
         granularity=Granularity.GROUP if others else Granularity.RANK,
@@ -253,9 +253,9 @@ def _cause(on_device: bool, stage: StageName, is_accounted: bool) -> Cause:
     return _CAUSES.get(stage, Cause.HOST_STALL) if is_accounted else Cause.UNKNOWN
 
 
-def _measured_stage(measured: Culprit, late: Lateness) -> tuple[StageName, float]:
+def _measured_stage(measured: LongStage, late: Lateness) -> tuple[StageName, float]:
     """The stage whose recorded times are long on the rank, and which part of its cost that accounts for."""
-    return StageName(measured.stage), min(1.0, measured.share / late.share)
+    return measured.name, min(1.0, measured.culprit.share / late.share)
 
 
 def _clears(seen: Seen, late: Latenesses, own: OwnWork, layout: Layout, times: StepTimes, thresholds: Thresholds) -> str | None:

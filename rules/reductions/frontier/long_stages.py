@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +31,16 @@ _RECORDED = 0.5
 _MOST_OVERLAP = 0.1
 
 
-def long_stage_of(rank: int, windows: Iterable[FrontierWindow]) -> Culprit | None:
+@dataclass(frozen=True, slots=True)
+class LongStage:
+    """A stage that is long on one rank: what it costs, its name as far as that is known, and whether its device is late."""
+
+    culprit: Culprit
+    name: StageName
+    on_device: bool
+
+
+def long_stage_of(rank: int, windows: Iterable[FrontierWindow]) -> LongStage | None:
     """The stage that the job loses most time to by this rank alone; None where its stages are as long as those of its peers.
 
     The stage in which all wait for each other, and for their devices, shows nothing.
@@ -38,12 +48,26 @@ def long_stage_of(rank: int, windows: Iterable[FrontierWindow]) -> Culprit | Non
     gates = Gates()
     stated = [judged for window in windows if not is_limited(judged := judge(window, gates), gates)]
     found = [
-        each
+        (each, judged)
         for judged in stated
         for each in judged.attribution.culprits
         if each.ranks == (rank,) and each.stage in set(StageName) and each.stage != judged.attribution.sync
     ]
-    return max(found, key=lambda culprit: culprit.share, default=None)
+    if not found:
+        return None
+    culprit, judged = max(found, key=lambda each: each[0].share)
+    launched = is_of_device(judged, culprit)
+    return LongStage(culprit, stage_of(judged, culprit, launched=launched), culprit.device or launched)
+
+
+def stage_of(judged: WindowVerdict, culprit: Culprit, *, launched: bool) -> StageName:
+    """Its stage; unknown where a device that comes late to the first collective may have computed longer before this stage.
+
+    `launched`: hosts had launched the work of the stage with the others, so that it is the device that is late.
+    """
+    if launched and is_late_before(judged, culprit):
+        return StageName.UNKNOWN
+    return StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
 
 
 def is_limited(judged: WindowVerdict, gates: Gates) -> bool:

@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_of_device, long_stage_of
+from forensics.rules.reductions.frontier.long_stages import (
+    is_early_in_time,
+    is_late_before,
+    is_of_device,
+    long_stage_of,
+    stage_of,
+)
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
 from forensics.rules.reductions.frontier.waits import Made, Waiting
 from tests.unit.frontier.jobs import MS, job, judged
@@ -16,13 +22,13 @@ from tests.unit.frontier.jobs import MS, job, judged
 @pytest.mark.parametrize("stage", ["data", "forward", "callbacks", "optimizer"])
 def test_the_stage_of_the_rank_that_is_long(stage: str) -> None:
     found = long_stage_of(3, [FrontierWindow(job(rank=1)), FrontierWindow(job(stage, rank=3, seed=2))])
-    assert found is not None and found.stage == stage
+    assert found is not None and found.name == stage and not found.on_device
 
 
 def test_the_longer_one_of_two_windows() -> None:
     less, more = (FrontierWindow(job(stage, rank=3, delay_ms=ms, seed=2)) for stage, ms in (("forward", 60), ("data", 240)))
     found = long_stage_of(3, [less, more])
-    assert found is not None and found.stage == "data"
+    assert found is not None and found.name == "data"
 
 
 @pytest.mark.parametrize("rank", [2, 9])
@@ -78,3 +84,4 @@ def test_who_waits_for_its_own_device_in_a_stage_behind_which_ranks_meet(
         attribution=replace(whole.attribution, waits="collectives", sync="optimizer"),
     )  # fmt: skip
     assert (is_of_device(seen, culprit), is_late_before(seen, culprit)) == (device, late)
+    assert stage_of(seen, culprit, launched=device) == ("unknown" if device and late else "backward")
