@@ -62,6 +62,12 @@ def test_in_what_a_host_stopped_is_known_where_something_shows_its_stage(sources
     assert {*found["accepted_causes"]} == accepted
 
 
+@pytest.mark.parametrize(("sources", "accepted"), [(["recorder"], {"gil_held", "host_stall"}), (["stacks"], {"gil_held"})])
+def test_only_a_stack_shows_who_keeps_the_interpreter_lock(sources: list[str], accepted: set[str]) -> None:
+    (found,) = truth(case("gil-held@rank3"), Losses(sources=frozenset(sources)))["faults"]
+    assert {*found["accepted_causes"]} == accepted
+
+
 @pytest.mark.parametrize(
     ("weak", "strong"),
     [
