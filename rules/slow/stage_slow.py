@@ -15,16 +15,21 @@ from forensics.model import (
     Finding,
     Granularity,
     Impact,
-    StageName,
     StageRef,
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.culprits import EVERYWHERE
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, wait_of
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, small_of, wait_of
 from forensics.rules.reductions.frontier.first_steps import longer_than_first
 from forensics.rules.reductions.frontier.gates import REASONS, Gates
-from forensics.rules.reductions.frontier.long_stages import is_early_in_time, is_late_before, is_limited, is_of_device
+from forensics.rules.reductions.frontier.long_stages import (
+    is_early_in_time,
+    is_late_before,
+    is_limited,
+    is_of_device,
+    stage_of,
+)
 from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import REST
 from forensics.rules.reductions.frontier.messages import Messengers
@@ -94,7 +99,7 @@ def _evaluate(
             waits = may_wait(culprit, messengers.intersection(judged.matrix.ranks), sync, alone=alone)
             usual = duty_of(culprit, first, gates.most_share_of_first, unstaged=is_unstaged(judged.matrix), sync=sync)
             usual = usual or (wait_of(culprit) if waits else None)
-            usual = usual or (_AS_LONG if _works_as_long(culprit, own) else None)
+            usual = usual or (_AS_LONG if _works_as_long(culprit, own) else small_of(culprit, gates.least_from_start))
             awaited = wait_for_named(groups, culprit, known)
             usual = usual or (f"{_SHARE} {ranks_text(awaited)}" if awaited else None)
             stated = replace(culprit, ranks=(), changing=True) if waits and usual is None else culprit
@@ -164,7 +169,7 @@ def _is_known_better(culprit: Culprit, on_device: Mapping[tuple[int, ...], str])
 
 def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float) -> Finding:
     launched = is_of_device(judged, culprit)
-    name = _stage(judged, culprit, launched)
+    name = stage_of(judged, culprit, launched=launched)
     on_device = culprit.device or launched
     of_host = culprit.stage in _ON_HOST and not culprit.device
     component = Component.HOST if of_host else Component.COMPUTE if on_device else Component.UNKNOWN
@@ -181,13 +186,6 @@ def _finding(groups: Communicators, judged: WindowVerdict, culprit: Culprit, lea
         since=began(judged, culprit),
         next_steps=stage_advice(culprit),
     )
-
-
-def _stage(judged: WindowVerdict, culprit: Culprit, launched: bool) -> StageName:
-    """Its stage; unknown where a device that comes late to the first collective may have computed longer before this stage."""
-    if launched and is_late_before(judged, culprit):
-        return StageName.UNKNOWN
-    return StageName(culprit.stage) if culprit.stage in set(StageName) else StageName.OTHER
 
 
 def _cause(groups: Communicators, judged: WindowVerdict, culprit: Culprit, least: float, launched: bool) -> Cause:

@@ -23,6 +23,7 @@ _IS_PART = (
 )
 _IN_TURN = "in a sound job one rank or another has more work in each step, and it was so from the begin of the record on"
 
+_IS_SMALL = "a step would need nearly as long without it: hosts of one job differ by so much"
 _MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and it was so from the begin of the record on"
 
 
@@ -81,3 +82,12 @@ def may_wait(culprit: Culprit, messengers: Set[int], sync: str | None, *, alone:
 def wait_of(culprit: Culprit) -> str | None:
     """Why the job is sound where ranks `may_wait`, as far as this tells: since the record began, as in any pipeline."""
     return _MAY_WAIT if culprit.onset is None else None
+
+
+def small_of(culprit: Culprit, least: float) -> str | None:
+    """Why a lag of ranks makes no step a slow one: it is below `least` of the time, and no change of the steps.
+
+    Hosts of one job differ in their models and clocks by as much, and so does what ranks are given to do.
+    """
+    is_small = bool(culprit.ranks) and culprit.begins is None and culprit.share < least
+    return _IS_SMALL if is_small else None

@@ -40,6 +40,17 @@ def test_ranks_that_are_slow_in_different_windows_are_named() -> None:
     assert named(4) == {(stage, (rank,)) for rank, stage in enumerate(STAGES)}
 
 
+@pytest.mark.parametrize(("delay_ms", "by_design"), [(14.0, True), (40.0, False)], ids=["a slower model", "a slow host"])
+def test_ranks_of_a_host_that_cost_less_than_the_gate_are_no_suspects(delay_ms: float, by_design: bool) -> None:
+    """Hosts of one job differ: all ranks of one launch their forward pass later, in each step."""
+    rule = find("FX170")
+    assert rule is not None
+    window = FrontierWindow(job("forward", delay_ms=delay_ms, who=lambda _: [2, 3], seed=3))
+    given: dict[object, object] = {FrontierWindows: FrontierWindows((window,)), Thresholds: thresholds(rule, {})}
+    (finding,) = (each for each in supply_of(new_case(), None).call(rule.evaluate, given) if each.impact)
+    assert (finding.ranks, finding.by_design is not None) == ((2, 3), by_design)
+
+
 EXCESS = Excess(3, (0, 1, 2), 20, 20, 2e8, 1e9, 4e9, None, "3.fr#entry=0")
 
 
