@@ -85,9 +85,9 @@ def wait_of(culprit: Culprit) -> str | None:
 
 
 def small_of(culprit: Culprit, least: float) -> str | None:
-    """Why a lag of ranks makes no step a slow one: it is below `least` of the time, and no change of the steps.
+    """Why a lag of several ranks makes no step a slow one: it is below `least` of the time, and no change of the steps.
 
-    Hosts of one job differ in their models and clocks by as much, and so does what ranks are given to do.
+    Hosts of one job differ in their models and clocks by as much, and all ranks of one are late alike; boards differ by less.
     """
-    is_small = bool(culprit.ranks) and culprit.begins is None and culprit.share < least
+    is_small = len(culprit.ranks) > 1 and culprit.begins is None and culprit.share < least
     return _IS_SMALL if is_small else None

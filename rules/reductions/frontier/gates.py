@@ -77,7 +77,7 @@ REASONS: Mapping[str, str] = {
     "least_steps": "ours: affected steps before anything is named",
     "absorbed_slope": "ours: a delay that the group's step time does not follow was absorbed",
     "share_from_start": "ours: a smaller lag from the first recorded step on may be how the job is made; then a suspect",
-    "least_from_start": "ours: without a smaller lag a step needs more than nine tenths of its time (VenusTrace 5.3)",
+    "least_from_start": "ours: without a smaller lag of a host a step needs more than nine tenths of its time (VenusTrace 5.3)",
     "most_share_of_first": "ours: short steps of sound jobs log for up to a sixth of the time",
     "least_accounted": "ours: of the time by which steps became longer that stages must explain before a cause is named",
     "onset_rise": "ours: a lasting rise of the step time by a sixth is a change, and the steps before it the reference",

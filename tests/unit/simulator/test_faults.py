@@ -69,6 +69,23 @@ def test_only_a_stack_shows_who_keeps_the_interpreter_lock(sources: list[str], a
 
 
 @pytest.mark.parametrize(
+    ("fault", "beside", "timed", "stage"),
+    [
+        ("forward-device", "stages", False, False),
+        ("forward-device", "stages", True, True),
+        ("forward-device", "kineto", False, True),
+        ("backward", "stages", False, True),
+    ],
+)
+def test_of_passes_before_one_collective_host_times_tell_none(fault: str, beside: str, timed: bool, stage: bool) -> None:
+    """A device that computed longer before the first gradients did so in forward, or in backward before them; not behind."""
+    job = changed(PRESETS["ddp-8"], ["model.layers=8"])
+    made = simulate(job, [parse(f"frontier-{fault}@rank3")], 2, iterations=3)
+    (found,) = truth(made, Losses(sources=frozenset({"recorder", beside})), timed=timed)["faults"]
+    assert found["determinable"]["stage"] is stage
+
+
+@pytest.mark.parametrize(
     ("weak", "strong"),
     [
         ("gpu-throttled@rank3:350+before", "gpu-throttled@rank3:200+before"),
