@@ -32,9 +32,12 @@ _MARKS = (
     b" TOTAL_UNCORRECTABLE_COUNT: ",
     b" GFX_CLK ",
     b" Link 0: ",
+    b"Mb/s",
+    b"LnkSta:",
+    b" | Asserted",
 )
 """One of these stands in every such table, also where its head was cut off."""
-_FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table"})
+_FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table", "system_event_log"})
 _FENCE = "```"
 _OF_PERFQUERY = "# Port "
 _LEAST, _MOST_HOSTS = 2, 64

@@ -48,7 +48,10 @@ _LIKE_A_COMMAND = re.compile(
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
 # What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
 _PARTS = frozenset(
-    {"nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters", "imex_status"}
+    {
+        *("nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"),
+        *("imex_status", "system_event_log"),
+    }
 )
 _FENCE = b"```"
 _LONGEST_FRONT, _LONGEST_HEAD = 128, 4096

@@ -14,9 +14,12 @@ from forensics.ingest._shared.rows import add_row
 from forensics.ingest._shared.values import integer, text
 from forensics.ingest.ib_counters.ethtool import is_ethtool, readings
 from forensics.ingest.ib_counters.exporter import is_exporter, read_metrics
+from forensics.ingest.ib_counters.linkinfo import is_linkinfo, read_linkinfo
+from forensics.ingest.ib_counters.lspci import is_lspci, read_lspci
 from forensics.ingest.ib_counters.pcie import link_values
 from forensics.ingest.ib_counters.queried import is_queried, read_queried
 from forensics.ingest.ib_counters.series import read_series
+from forensics.ingest.ib_counters.settings import is_settings, read_settings
 from forensics.ingest.ib_counters.sysfs import is_sysfs, read_files
 from forensics.ingest.interface import Batch, Identity, Ingester, Item, Problem
 
@@ -51,6 +54,8 @@ _OF_QUERY = {
     "LocalLinkIntegrityErrors": "local_link_integrity_errors",
     "PortXmitWait": "port_xmit_wait",
 }
+# Texts that may be of several hosts, or of links alone.
+_OF_HOSTS = ((is_linkinfo, read_linkinfo), (is_settings, read_settings), (is_lspci, read_lspci))
 _OF_CA = {"CA type": "hca_type", "Node GUID": "node_guid"}
 _OF_PORT = {"State": "state", "Physical state": "phys_state", "Link layer": "link_layer"}
 
@@ -62,7 +67,8 @@ def sniff(head: bytes, path: str) -> int:
     if head[:1] == b"{" or b"\0" in head:
         return 0
     words = head.decode("utf-8", "replace")
-    return 85 if is_text(words) or is_queried(words) or is_ethtool(words) or is_sysfs(words) or is_exporter(words) else 0
+    known = (is_text, is_queried, is_ethtool, is_sysfs, is_exporter, *(form for form, _ in _OF_HOSTS))
+    return 85 if any(form(words) for form in known) else 0
 
 
 def rows(artefact: Artefact) -> Iterator[Item]:
@@ -82,6 +88,10 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     if b'"forensics.ib-series/' in head[:512]:
         yield from _series(artefact)
         return
+    if reader := next((read for form, read in _OF_HOSTS if form(words)), None):
+        for host, reading in reader(Lines(artefact)):
+            yield from _document(reading, _sample(artefact), host)
+        return
     if is_exporter(words):
         yield from _document(read_metrics(Lines(artefact)), _sample(artefact))
         return
@@ -92,8 +102,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
     yield from _document(document, _sample(artefact))
 
 
-def _document(document: Mapping[str, Any], sample: int) -> Iterator[Item]:
-    """NICs, ports and counters of one read."""
+def _document(document: Mapping[str, Any], sample: int, host: str | None = None) -> Iterator[Item]:
+    """NICs, ports and counters of one read, of the host of the artefact or of another one."""
     node = text(document.get("node"))
     if node:
         yield Identity(host=node)
@@ -106,7 +116,9 @@ def _document(document: Mapping[str, Any], sample: int) -> Iterator[Item]:
             _port(tables, name, f"{name}/{number}", port)
             _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))
     yield from problems
-    yield from _batches(tables, sample, integer(document.get("time_ns")))
+    for batch in _batches(tables, sample, integer(document.get("time_ns"))):
+        count = len(next(iter(batch.columns.values())))
+        yield batch if host is None else Batch(batch.table, {**batch.columns, "host": [host] * count})
 
 
 def _series(artefact: Artefact) -> Iterator[Item]:
@@ -171,7 +183,7 @@ def _named(value: Any, where: str, problems: list[Problem]) -> list[tuple[str, d
 def _nic(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "device": name,
-        "kind": "nic",
+        "kind": text(facts.get("kind")) or "nic",
         "parent": None,
         "model": text(facts.get("hca_type")),
         "uuid": text(facts.get("node_guid")),

@@ -25,13 +25,23 @@ WHERE p.kind = 'port' AND p.rate_bytes_per_s > 0 AND coalesce(p.host, s.host) IS
     AND NOT contains(lower(coalesce(p.state, '')), 'down')
 GROUP BY ALL ORDER BY ALL
 """
-_LEAST_PEERS, _SLOWER = 2, 0.75
+# The link of the NIC of a host that is slower than both of its ends can be, and how many others were looked at.
+_BELOW = """
+WITH links AS (
+    SELECT p.host, p.device, max(p.rate_bytes_per_s) AS rate, max(c.value) AS most, min(s.path) AS path
+    FROM devices p JOIN sources s USING (source_id)
+    LEFT JOIN counters c ON c.source_id = p.source_id AND c.host = p.host AND c.device = p.device
+        AND c.counter = 'rate_mbits_most'
+    WHERE p.kind = 'port' AND p.rate_bytes_per_s > 0 AND p.host IS NOT NULL GROUP BY p.host, p.device)
+SELECT host, device, rate, most, path, (SELECT count(*) FROM links) - 1 FROM links WHERE most * 125000 > rate ORDER BY ALL
+"""
+_LEAST_PEERS, _SLOWER, _LEAST_LINKS = 2, 0.75, 3
 
 
 def fabric_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _unreached(connection)
-    yield from _slow_port(connection)
+    yield from tuple(_slow_port(connection)) or _below_its_best(connection)
 
 
 def _unreached(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -53,6 +63,16 @@ def _slow_port(connection: DuckDBPyConnection) -> Iterator[str]:
         ((device, (host, rate, path), usual),) = slow
         others = counted(len(by_name[device]) - 1, "other host")
         what = f"its port runs at {_gbits(rate)} Gb/s ({path}), that of {others} at {_gbits(usual)}"
+        yield f"{place(device, host)}, cable and switch port, and the ranks that use it: {what}"
+
+
+def _below_its_best(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One link of several: what most of a fabric lacks is how it was built."""
+    found = rows_of(connection, "devices", _BELOW)
+    if len(found) == 1 and found[0][-1] >= _LEAST_LINKS:
+        ((host, device, rate, most, path, others),) = found
+        now = f"its link runs at {_gbits(rate)} Gb/s and could at {most / 1000:g} ({path})"
+        what = f"{now}, none of {others} others could run faster"
         yield f"{place(device, host)}, cable and switch port, and the ranks that use it: {what}"
 
 

@@ -19,6 +19,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.leads.awaited import awaited_leads
+from forensics.rules.leads.boards import board_leads
 from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_message
 from forensics.rules.leads.devices import device_leads, norm_differs
 from forensics.rules.leads.ends import end_leads
@@ -99,6 +100,7 @@ def first_leads(
         *_errors(roster, errors),
         *end_leads(connection),
         *device_leads(connection, errors),
+        *board_leads(connection),
         *link_leads(connection),
         *fabric_leads(connection),
         *_result_differs(connection),
