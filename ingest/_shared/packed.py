@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, overload
@@ -14,6 +14,8 @@ Array = npt.NDArray[Any]
 Types = Mapping[str, str]
 """SQL type by column."""
 
+_IN_PIECES, _WORD_BYTES = frozenset("?ilqd"), 8
+"""Types of arrays that are sent in one piece, and what each begins at a multiple of."""
 _DTYPES: dict[str, type[np.generic]] = {"BIGINT": np.int64, "INTEGER": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
 
 
@@ -78,6 +80,46 @@ class PackedBatch:
 
     table: str
     columns: Mapping[str, Sequence[Any] | Packed]
+
+    def __reduce__(self) -> tuple[Callable[..., PackedBatch], tuple[Any, ...]]:
+        """What a pickle says of it: all arrays in one piece, for most of a large job's are of a few values."""
+        pieces: list[bytes] = []
+        forms = {name: _sent(column, pieces) for name, column in self.columns.items()}
+        return _received, (self.table, forms, b"".join(pieces))
+
+
+def _sent(column: Sequence[Any] | Packed, pieces: list[bytes]) -> tuple[Any, ...]:
+    """The form of a column whose arrays are added to the pieces; a single item for one that stays as it is."""
+    if not isinstance(column, Packed) or column.data.dtype.char not in _IN_PIECES:
+        return (column,)
+    mask = None if column.mask is None else _piece(column.mask, pieces)
+    return column.length, column.data.dtype.char, _piece(column.data, pieces), mask, column.words
+
+
+def _piece(array: Array, pieces: list[bytes]) -> int:
+    """Add the bytes of an array, filled up so that the next one begins at a whole word, and give its values."""
+    content = array.tobytes()
+    pieces += (content, bytes(-len(content) % _WORD_BYTES))
+    return len(array)
+
+
+def _received(table: str, forms: Mapping[str, tuple[Any, ...]], content: bytes) -> PackedBatch:
+    """The batch of which a pickle says this."""
+    columns: dict[str, Any] = {}
+    at = 0
+    for name, form in forms.items():
+        if len(form) == 1:
+            (columns[name],) = form
+            continue
+        length, kind, count, masked, words = form
+        mask = None
+        if masked is not None:
+            mask = np.frombuffer(content, np.bool_, masked, at)
+            at += masked + -masked % _WORD_BYTES
+        data: Array = np.frombuffer(content, kind, count, at)
+        at += data.nbytes + -data.nbytes % _WORD_BYTES
+        columns[name] = Packed(length, data, mask, words)
+    return PackedBatch(table, columns)
 
 
 def is_coded(kind: str) -> bool:
