@@ -30,6 +30,8 @@ from forensics.errors import ForensicsError
 BLOCK = tarfile.BLOCKSIZE
 # `tarfile` looks for digits with patterns that take the square of their number.
 _ENDLESS_NUMBER = re.compile(rb"\d{512}")
+# As nearly all members of a large bundle are called: nothing in it is hidden, leaves the archive, or is written otherwise.
+_PLAIN = re.compile(r"[\w+=@#-][\w.+=@#-]*(?:/[\w+=@#-][\w.+=@#-]*)*", re.ASCII)
 Opener = Callable[[int, int], Callable[[], BinaryIO]]
 
 
@@ -123,11 +125,12 @@ def _walk(source: IO[bytes], size: int, name: str, opener: Opener, warnings: lis
 
 def _admit(info: tarfile.TarInfo, size: int, opener: Opener, warnings: list[BundleWarning]) -> Iterator[Member]:
     """The member as readable bytes, or a warning why it is refused; directories and hidden files pass silently."""
-    refusal = _refusal(info)
-    path = PurePosixPath(printable(info.name)).as_posix()
+    is_plain = _PLAIN.fullmatch(info.name) is not None
+    refusal = _refusal(info, is_plain)
+    path = info.name if is_plain else PurePosixPath(printable(info.name)).as_posix()
     if refusal is not None:
         warnings.append(BundleWarning(path, f"byte={info.offset}", f"archive member refused: {refusal}"))
-    elif info.isreg() and not is_hidden(path):
+    elif info.isreg() and (is_plain or not is_hidden(path)):
         present = max(0, min(info.size, size - info.offset_data))
         cut = info.offset_data + present if present < info.size else None
         if cut is not None:
@@ -141,10 +144,9 @@ def _modified_ns(info: tarfile.TarInfo) -> int | None:
     return int(info.mtime * 1e9) if 0 < info.mtime < 1 << 33 else None
 
 
-def _refusal(info: tarfile.TarInfo) -> str | None:
+def _refusal(info: tarfile.TarInfo, is_plain: bool) -> str | None:
     """Why a member is unsafe or no plain file, None when it is fine."""
-    parts = PurePosixPath(info.name).parts
-    if info.name.startswith("/") or ".." in parts or "\0" in info.name:
+    if not is_plain and (info.name.startswith("/") or ".." in PurePosixPath(info.name).parts or "\0" in info.name):
         return "its path leaves the archive"
     if info.issym() or info.islnk():
         return "it is a link"
