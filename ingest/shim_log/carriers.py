@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,15 @@ def address(pair: np.void, gid: str, lid: str) -> str | None:
     """GID as an address, else LID."""
     raw = pair[gid].tobytes()
     if any(raw):
-        found = ipaddress.IPv6Address(raw)
-        return f"::ffff:{found.ipv4_mapped}" if found.ipv4_mapped else str(found)
+        return _address(raw)
     return f"lid {int(pair[lid])}" if pair[lid] else None
+
+
+# Ranks of one job send to each other.
+@lru_cache(maxsize=1 << 14)
+def _address(gid: bytes) -> str:
+    found = ipaddress.IPv6Address(gid)
+    return f"::ffff:{found.ipv4_mapped}" if found.ipv4_mapped else str(found)
 
 
 def carried(log: ShimFile, pairs: Table) -> dict[str, Any]:

@@ -45,8 +45,18 @@ def lengths(clock: Clock, ticks: npt.NDArray[Any], missing: npt.NDArray[np.bool_
 def words(codes: npt.NDArray[Any], names: Mapping[int, str] | Sequence[str]) -> Packed:
     """Texts by number; numbers without a name become `number <n>`."""
     known = names if isinstance(names, Mapping) else dict(enumerate(names))
-    distinct, inverse = np.unique(codes, return_inverse=True)
+    distinct, inverse = _distinct(codes)
     return coded_column(inverse, [known.get(int(code), f"number {int(code)}") for code in distinct])
+
+
+def _distinct(codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Codes that occur, rising, and the place of each code among them. Codes of one byte need not be sorted for that."""
+    if codes.dtype != np.uint8:
+        return np.unique(codes, return_inverse=True)
+    found = np.flatnonzero(np.bincount(codes))
+    places = np.zeros(256, np.int32)
+    places[found] = np.arange(len(found))
+    return found, places[codes]
 
 
 def texts(values: Sequence[str | None]) -> Packed:
@@ -64,16 +74,17 @@ def labels(log: ShimFile) -> list[str | None]:
     comms = log.tables.get(layout.COMMS)
     if comms is None:
         return []
-    return [_label(log, slot, comm) for slot, comm in enumerate(comms)]
+    fields = (comms[name].tolist() for name in ("generation", "identity", "flags", "comm_id"))
+    return [_label(log, slot, *said) for slot, said in enumerate(zip(*fields, strict=True))]
 
 
-def _label(log: ShimFile, slot: int, comm: np.void) -> str | None:
-    if not comm["generation"]:
+def _label(log: ShimFile, slot: int, generation: int, identity: int, flags: int, comm_id: int) -> str | None:
+    if not generation:
         return None
-    shared = int(comm["identity"]) if not int(comm["flags"]) & _LOCAL_ID else 0
-    if shared or comm["comm_id"]:
-        return f"{LABEL}{shared:016x}" if shared else f"{LABEL}id-{int(comm['comm_id']):016x}"
-    return f"{LABEL}local-{int(log.head['pid'])}-{slot}.{int(comm['generation'])}"
+    shared = identity if not flags & _LOCAL_ID else 0
+    if shared or comm_id:
+        return f"{LABEL}{shared:016x}" if shared else f"{LABEL}id-{comm_id:016x}"
+    return f"{LABEL}local-{int(log.head['pid'])}-{slot}.{generation}"
 
 
 def communicators(log: ShimFile, records: Table) -> Packed:

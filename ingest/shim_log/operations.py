@@ -115,7 +115,7 @@ def _states(calls: Table, finished: Any, moving: Any) -> Packed:
     """done and started only where the profiler saw it: that a call returned says that the operation was enqueued."""
     keys = _key(calls["comm"], calls["generation"], calls["op_number"], calls["kind"])
     done, started = np.isin(keys, finished), np.isin(keys, moving)
-    return words(np.where(done, 2, np.where(started, 1, 0)), ("pending", "started", "done"))
+    return words(np.where(done, np.uint8(2), started.view(np.uint8)), ("pending", "started", "done"))
 
 
 def _events(log: ShimFile, clock: Clock, ring: Ring, rows: npt.NDArray[Any]) -> Batch:
