@@ -13,14 +13,16 @@ from forensics.cores import usable_cores
 
 _LARGE_BYTES = 4 << 20
 """Below this a thread of its own costs more than it saves."""
+_HEAD_BYTES = 16
 _CHUNK_BYTES = 256 << 10  # stays in the cache of the core that hashes it
 
 
 class Digest(NamedTuple):
-    """The digest in hexadecimal digits, or why the bytes cannot be read."""
+    """The digest in hexadecimal digits, or why the bytes cannot be read, and the first bytes: some files are known by them."""
 
     sha256: str | None
     problem: str | None = None
+    head: bytes = b""
 
 
 def digests_of(members: Mapping[str, Member]) -> dict[str, Digest]:
@@ -35,11 +37,12 @@ def digests_of(members: Mapping[str, Member]) -> dict[str, Digest]:
 
 
 def _digest(member: Member) -> Digest:
-    digest = hashlib.sha256()
+    digest, head = hashlib.sha256(), b""
     try:
         with member.open_raw() as stream:
             for chunk in chunks(stream, _CHUNK_BYTES):
                 digest.update(chunk)
+                head = head or chunk[:_HEAD_BYTES]
     except OSError as error:
-        return Digest(None, f"file cannot be read: {error.strerror or error}")
-    return Digest(digest.hexdigest())
+        return Digest(None, f"file cannot be read: {error.strerror or error}", head)
+    return Digest(digest.hexdigest(), None, head)

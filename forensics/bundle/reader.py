@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from forensics.bundle import limits
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.digests import digests_of
+from forensics.bundle.digests import Digest, digests_of
 from forensics.bundle.gathering import Gathered, gather, root_folders, without_only_root
 from forensics.bundle.layout import CHECKSUMS
 from forensics.bundle.manifest import Manifest, Run, read_manifest
@@ -21,6 +21,7 @@ from forensics.bundle.origin import bundle_origin, origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.bundle.shards import is_part, sharded
 from forensics.bundle.streams import content_opener
+from forensics.bundle.summaries import MAGIC as SUMMARY_MAGIC
 from forensics.bundle.summaries import Described, summarised
 from forensics.errors import ExitCode, ForensicsError
 
@@ -80,7 +81,8 @@ def _labelled(paths: Sequence[Path], names: Mapping[Path, str]) -> list[tuple[Pa
 def _assemble(gathered: Gathered) -> Bundle:
     """Digests, manifests and origins of everything that was gathered."""
     members = gathered.members
-    digests = _digests(gathered)
+    read = _digests(gathered)
+    digests = {path: digest.sha256 for path, digest in read.items()}
     for path, member in members.items():
         if member.cut_at is not None:
             gathered.damaged[path] = f"the archive was cut at byte {member.cut_at}, inside this member"
@@ -94,7 +96,8 @@ def _assemble(gathered: Gathered) -> Bundle:
         members |= {path: one.member for path, one in shards.items()}
         digests = {path: digest for path, digest in digests.items() if not is_part(path)}
         digests |= {path: one.sha256 for path, one in shards.items()}
-    summaries = summarised(members, digests, folders, gathered.warnings)
+    begun = {path for path, digest in read.items() if digest.head.startswith(SUMMARY_MAGIC)}
+    summaries = summarised(members, digests, begun, folders, gathered.warnings)
     kept = {path: member for path, member in members.items() if path not in summaries}
     parts = {one.member.path: (one, path) for path, found in summaries.items() for one in found}
     artefacts = []
@@ -124,14 +127,14 @@ def _below(folder: str, folders: Sequence[str], members: Mapping[str, Member]) -
     }
 
 
-def _digests(gathered: Gathered) -> dict[str, str | None]:
-    """SHA-256 of the stored bytes by path, None with a warning when they cannot be read."""
+def _digests(gathered: Gathered) -> dict[str, Digest]:
+    """SHA-256 of the stored bytes by path, with a warning when they cannot be read."""
     found = digests_of({**gathered.archives, **gathered.members})
     for path, digest in found.items():
         if digest.problem is not None:
             gathered.warnings.append(BundleWarning(path, None, digest.problem))
             gathered.damaged[path] = digest.problem
-    return {path: digest.sha256 for path, digest in found.items()}
+    return found
 
 
 def _shared_folder(paths: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -73,16 +73,21 @@ def section(description: Mapping[str, Any], columns: bytes, expanded: int, flags
 
 
 def summarised(
-    members: Mapping[str, Member], digests: Mapping[str, str | None], folders: Sequence[str], warnings: list[BundleWarning]
+    members: Mapping[str, Member],
+    digests: Mapping[str, str | None],
+    begun: Collection[str],
+    folders: Sequence[str],
+    warnings: list[BundleWarning],
 ) -> dict[str, list[Summarised]]:
     """The sections of every summary among the members, by its path; what is wrong with one is added to `warnings`.
 
+    `begun` are paths of files that begin as summaries do; compressed ones are looked into here.
     In a bundle (`folders` are those of bundles) an artefact has the path that it had there, elsewhere one below its file. What
     is there twice counts once; different sections of one path are numbered by their content, not by their place. An artefact
     that is there itself, by its path or its digest, needs no summary.
     """
     whole = {digest for digest in digests.values() if digest is not None}
-    files = [path for path, member in members.items() if _may_be_summary(member)]
+    files = [path for path, member in members.items() if _may_be_summary(member, path in begun)]
     by_path: dict[str, list[tuple[str, Summarised]]] = {}
     found: dict[str, list[Summarised]] = {}
     for file in sorted(files):
@@ -119,14 +124,14 @@ def _digest(one: Summarised) -> str:
         return hashlib.sha256(stream.read()).hexdigest()
 
 
-def _may_be_summary(member: Member) -> bool:
+def _may_be_summary(member: Member, has_magic: bool) -> bool:
     """By its first bytes; of a compressed file by its name first, for most bundles are full of those."""
-    is_packed = member.path.endswith(COMPRESSED_SUFFIXES)
-    if is_packed and SUFFIX not in member.path.rpartition("/")[2]:
+    if not member.path.endswith(COMPRESSED_SUFFIXES):
+        return has_magic
+    if SUFFIX not in member.path.rpartition("/")[2]:
         return False
-    opened = content_opener(member.open_raw, member.stored_bytes) if is_packed else member.open_raw
     try:
-        with opened() as stream:
+        with content_opener(member.open_raw, member.stored_bytes)() as stream:
             return first_bytes(stream, len(MAGIC)) == MAGIC
     except OSError:
         return False

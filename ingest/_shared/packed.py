@@ -151,6 +151,7 @@ def _single(value: Any, kind: str) -> Packed:
     return pack([value], kind)
 
 
+@lru_cache(maxsize=1 << 12)
 def missing(kind: str, count: int) -> Packed:
     """A column of nulls."""
     return constant(None, kind, count)
@@ -230,7 +231,8 @@ def joined_texts(parts: Sequence[Packed], codes: dict[str | None, int]) -> Array
 def _spread(arrays: Sequence[Array], parts: Sequence[Packed]) -> Array:
     """What the parts have one after the other, with a value for each row where one stands for all rows of its part."""
     joined: Array = np.concatenate(arrays)
-    sizes, lengths = np.array([(len(part.data), part.length) for part in parts]).T
+    sizes = np.fromiter([len(part.data) for part in parts], np.intp, len(parts))
+    lengths = np.fromiter([part.length for part in parts], np.intp, len(parts))
     if (sizes == lengths).all():
         return joined
     return joined.repeat(np.repeat(np.where(sizes == lengths, 1, lengths), sizes))
