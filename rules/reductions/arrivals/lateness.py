@@ -37,6 +37,8 @@ _AROSE = 0.5
 _MOST_BY_HOST = 0.2
 # Of what a rank became later, the time between calls must have grown by this part, else something else hides it.
 _LEAST_FOLLOWED = 0.3
+# Of calls, and times as long as all other times between them: pauses, as those of saves, which make no call come later.
+_MOST_PAUSES, _PAUSED = 0.01, 2.0
 # The first quarter of a record is start-up; with the rest a rank must have been able to be late five times.
 _LEAST_SEEN = 8
 _LINKS = """
@@ -260,6 +262,28 @@ def _followed(gaps: Floats, times: Floats, onset: int) -> bool:
     """
     first = _first(len(times)) if onset - _first(len(times)) >= _LEAST_SIDE else 0
     before, after, late = np.diff(times[first:onset]), np.diff(times[onset:]), gaps[onset + 1 :]
-    longer = np.minimum(after, before.max() + late.max()).mean() - np.minimum(before, after.max()).mean()
     later = np.minimum(late, after).mean() - gaps[:onset].mean()
-    return bool(longer >= _LEAST_FOLLOWED * later)
+    return bool(_longer(before, after, late.max()) >= _LEAST_FOLLOWED * later)
+
+
+def _longer(before: Floats, after: Floats, late_ns: float) -> float:
+    """By how much times between calls are longer than before, on average, pauses compared with pauses.
+
+    Few of these lie among many calls, by chance more of them on one side: each kind counts as often on both.
+    """
+    before, after = np.minimum(before, after.max()), np.minimum(after, before.max() + late_ns)
+    count, longer = len(before) + len(after), 0.0
+    for least in (*_pauses(np.concatenate([before, after])), 0.0):
+        kept, own, since = before < least, before[before >= least], after[after >= least]
+        # A kind that lies on one side alone may be the next one, longer or shorter than it was.
+        if len(own) and len(since):
+            longer += (len(own) + len(since)) / count * float(since.mean() - own.mean())
+            before, after = before[kept], after[after < least]
+    return longer
+
+
+def _pauses(between: Floats) -> list[float]:
+    """What the shortest pause of each kind lasts among times between calls, longest kind first; none that stands not apart."""
+    longest = np.sort(between)[::-1][: int(_MOST_PAUSES * len(between)) + 1]
+    found: list[float] = longest[:-1][longest[:-1] >= _PAUSED * longest[1:]].tolist()
+    return found

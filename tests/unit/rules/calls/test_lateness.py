@@ -127,6 +127,24 @@ def test_a_pause_on_one_side_of_the_onset_neither_hides_a_lag_nor_makes_one(
     assert of_rank(2, apart).absorbed is is_absorbed
 
 
+@pytest.mark.parametrize(("late_ms", "rest_ms", "is_absorbed"), [(4, 0, False), (4, 400, True)], ids=["all wait", "a bubble"])
+def test_saves_of_several_seconds_hide_no_lag_of_milliseconds(late_ms: float, rest_ms: float, is_absorbed: bool) -> None:
+    """A hundred calls a step, every second of which ends with a save; half of the saves, and a tenth of the calls, lie before.
+
+    In the twin a bubble at the end of each step becomes shorter by what the rank is late by.
+    """
+    onset = 600
+
+    def every_ms(number: int) -> float:
+        if number % 100 == 0:
+            save = 9_000 + 900 * ((number // 200) % 2) if number in (300, 500, 1000, 2000, 3000) else 0
+            return 500 + save - (rest_ms if number >= onset else 0)
+        return 5 + (late_ms if number >= onset else 0)
+
+    late = of_rank(2, series(lambda number: {2: late_ms if number >= onset else 0.1}, calls=3_100, every_ms=every_ms))
+    assert late.since_ns is not None and late.absorbed is is_absorbed
+
+
 @pytest.mark.parametrize(("longer_ms", "is_absorbed"), [(30, False), (0, True)])
 def test_what_a_run_takes_to_start_hides_no_lag(longer_ms: float, is_absorbed: bool) -> None:
     """Calls are 100 ms apart before and by the lag more since, and half a minute went by between the first two."""
