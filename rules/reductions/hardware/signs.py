@@ -155,19 +155,22 @@ def _held_down(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
 def _limited(gpu: Gpu, fleet: _Fleet, name: str) -> Iterator[Sign]:
     """A power limit: one below the peers' that is met, or one that holds the clock below theirs while they do not meet it.
 
-    Meeting its limit is what a GPU under load does now and then, so that this alone says nothing.
+    Meeting its limit is what a GPU under load does now and then, so that this alone says nothing. A limit well below what peers
+    draw is met by the same work, whatever the GPU draws in a moment of waiting.
     """
     limit, clock = gpu.readings.get("power_limit_mw"), gpu.readings.get("clock_sm_mhz")
     limits, clocks = fleet.usual("power_limit_mw", gpu), fleet.usual("clock_sm_mhz", gpu)
     is_slower = bool(gpu.busy and clocks and clock is not None and clock <= _LOWER * clocks)
     is_capped = gpu.busy and "sw_power_cap" in gpu.reasons
     against = f"; its peers run at {clocks:.0f} MHz" if clocks else ""
+    draws = fleet.usual("power_mw", gpu)
     if limit and limits and limit <= _LOWER * limits:
-        if is_capped or is_slower or gpu.readings.get("power_mw", 0) >= _NEAR_LIMIT * limit:
+        is_exceeded = gpu.busy and draws is not None and limit <= _LOWER * draws
+        if is_capped or is_slower or is_exceeded or gpu.readings.get("power_mw", 0) >= _NEAR_LIMIT * limit:
             usual = f"those of its peers {limits / 1e3:.0f} W"
             said = f"the power limit of {name} is {limit / 1e3:.0f} W, {usual} ({_state(gpu)}){against}"
             by_limit = None if is_slower else _limit_factor(gpu, fleet)
-            said += f" and draw {(fleet.usual('power_mw', gpu) or 0) / 1e3:.0f} W" if by_limit else ""
+            said += f" and draw {(draws or 0) / 1e3:.0f} W" if by_limit else ""
             yield Sign(Oddity.THROTTLED, said, gpu.source, by_limit or _clock_factor(gpu, fleet))
     elif is_capped and is_slower:
         alike, peers = fleet.alike(gpu, ("sw_power_cap",), busy=True)

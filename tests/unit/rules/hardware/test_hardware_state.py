@@ -135,7 +135,18 @@ def test_meeting_the_power_limit_is_normal_under_load() -> None:
 def test_a_lower_power_limit_counts_when_it_is_met() -> None:
     limited = gpu(1, readings=reading(power_limit_mw=300_000, power_mw=291_000))
     assert kinds(of(gpu(0), limited, gpu(2))) == {1: [Oddity.THROTTLED]}
-    assert of(gpu(0), gpu(1, readings=reading(power_limit_mw=300_000, power_mw=200_000)), gpu(2)).signs == {}
+    modest = [gpu(number, readings=reading(power_mw=310_000)) for number in (0, 2)]
+    assert of(modest[0], gpu(1, readings=reading(power_limit_mw=300_000, power_mw=200_000)), modest[1]).signs == {}
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(100, {1: [Oddity.THROTTLED]}), (0, {})])
+def test_a_limit_far_below_what_peers_draw_counts_in_a_moment_of_waiting_too(
+    busy: int, expected: dict[int, list[Oddity]]
+) -> None:
+    """It draws little while all wait for a save; an idle GPU may have nothing to do."""
+    waiting = reading(power_limit_mw=200_000, power_mw=120_000, utilization_percent=busy)
+    found = of(*(gpu(number, readings=reading(power_mw=250_000)) for number in (0, 2)), gpu(1, readings=waiting))
+    assert kinds(found) == {rank + 1: signs for rank, signs in expected.items()}
 
 
 @pytest.mark.parametrize(("peers", "factor"), [(610_000, 700 / 300), (280_000, 1.0)])
