@@ -39,7 +39,7 @@ from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
-from forensics.rules.reductions.pipeline.equals import is_of_equals, is_of_stages, may_wait_for
+from forensics.rules.reductions.pipeline.equals import came_after_all, is_of_equals, is_of_stages, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests, may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_doubts, late_evidence, usual_stage
@@ -90,7 +90,12 @@ def _evaluate(
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     late = [(item, others) for item, others in late if not is_late_by_calls(item, lateness, paces)]
     late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds, hardware)]
-    unseen = {item.rank: may_wait_for(item, layout, messages, roster.ranks) for item, _ in late}
+    unseen = {
+        item.rank: frozenset[int]()
+        if came_after_all(item, roster.ranks, thresholds["least_jump"])
+        else may_wait_for(item, layout, messages, roster.ranks)
+        for item, _ in late
+    }
     late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
     late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):

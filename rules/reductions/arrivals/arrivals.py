@@ -1,7 +1,8 @@
 """When the members came to the collectives that all of them finished: by the clock of their host, or each by its own.
 
 Clocks of one host are the same, and arrivals on it can be compared. Elsewhere nothing but lengths on a rank's own clock counts
-(Mycroft section 7.1): members leave a collective together, and the one that came last is in it for the shortest time.
+(Mycroft section 7.1): members leave a collective together, and the one that came last is in it for the shortest time. Where no
+length is recorded (gloo), the calls bound how far the clocks are apart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from math import prod
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy.typing as npt
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
+from forensics.rules.reductions.arrivals.aligned import on_one_clock
 from forensics.rules.reductions.calls.semantics import SEPARATE, stem_of
 
 Ints = npt.NDArray[np.int64]
@@ -44,9 +47,10 @@ class Series:
     A row is a call, a column a member, in the order of `ranks`. `behind` is how many ns after the first each came; `at_ns` a
     moment of the call for each: its arrival on one clock, or its end on its own. `is_bound` marks a call of which only the
     issuing by the host is known: who came last is sure, by how much is at most the difference. `coarse_ns` is the least
-    difference that counts. `last` is the column that came last, `by_ns` by how much after all others, 0 if that does not count.
-    `issued_after` is how many ns after the first on its host the host of a member made the call, NaN where it is alone there;
-    None where hosts wait in calls themselves.
+    difference that counts. `is_aligned`: clocks are known from the calls alone, and who was late in all of them is not seen.
+    `last` is the column that came last, `by_ns` by how much after all others, 0 if that does not count. `issued_after` is how
+    many ns after the first on its host the host of a member made the call, NaN where it is alone there; None where hosts wait
+    in calls themselves.
     """
 
     communicator: str
@@ -59,6 +63,7 @@ class Series:
     coarse_ns: Ints
     is_bound: Flags
     on_own_clocks: bool = False
+    is_aligned: bool = False
     issued_after: Floats | None = None
     last: Ints = field(init=False)
     by_ns: Ints = field(init=False)
@@ -92,17 +97,21 @@ class Series:
         return f"{self.paths[int(source_id)]}#entry={locator}"
 
 
-_ON_ONE_HOST = """
-WITH one_host AS (
-    SELECT communicator FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) h USING (rank)
-    GROUP BY communicator HAVING count(DISTINCT host) = 1 AND count(host) = count(*) AND count(*) > 1
+_BY_ARRIVAL = """
+WITH placed AS (
+    SELECT communicator, count(DISTINCT host) = 1 AND count(host) = count(*) AS together
+    FROM members LEFT JOIN (SELECT rank, min(host) AS host FROM ranks GROUP BY rank) h USING (rank)
+    GROUP BY communicator HAVING count(*) > 1
 ), calls AS (
     SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank, o.enqueued_ns AS came_ns, o.enqueued_ns AS at_ns,
            false AS coarse, false AS bound, -1 AS issued_ns, o.source_id, o.locator
-    FROM latest_call o JOIN one_host USING (communicator)
+    FROM latest_call o JOIN placed USING (communicator)
     WHERE o.backend = 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.enqueued_ns IS NOT NULL AND o.sequence IS NOT NULL
+      AND {of_these}
 )
 """
+_ON_ONE_HOST = _BY_ARRIVAL.format(of_these="together")
+_ON_CLOCKS_APART = _BY_ARRIVAL.format(of_these=f"NOT together AND ltrim(kind, '_') IN {JOINT}")
 _ON_OWN_CLOCKS = """
 WITH calls AS (
     SELECT o.communicator, o.kind, o.input_sizes, o.sequence, o.rank,
@@ -114,7 +123,7 @@ WITH calls AS (
     WHERE o.backend <> 'gloo' AND NOT coalesce(o.is_p2p, false) AND o.state = 'done' AND o.sequence IS NOT NULL
 )
 """
-_KINDS_ON_ONE_HOST = f"{_ON_ONE_HOST} SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
+_KINDS = "SELECT DISTINCT communicator, kind, input_sizes FROM calls WHERE communicator IS NOT NULL"
 # Stages of a pipeline have different work: members that send to each other, through others too, are not compared. What is asked
 # of kinds is not asked of each of millions of calls, and members are not paired with all other members of a large world.
 _KINDS_ON_OWN_CLOCKS = f"""
@@ -132,7 +141,21 @@ WITH RECURSIVE linked AS (
 SELECT communicator, kind, input_sizes FROM kinds
 WHERE ltrim(kind, '_') IN {JOINT} AND communicator NOT IN (SELECT communicator FROM staged)
 """
-_SOURCES = ((_ON_ONE_HOST, _KINDS_ON_ONE_HOST, False), (_ON_OWN_CLOCKS, _KINDS_ON_OWN_CLOCKS, True))
+
+
+class Clocks(Enum):
+    """How arrivals of several members are compared."""
+
+    SHARED = "of one host"
+    OWN = "lengths, each on its own clock"
+    ALIGNED = "brought together by the calls"
+
+
+_SOURCES = (
+    (_ON_ONE_HOST, f"{_ON_ONE_HOST} {_KINDS}", Clocks.SHARED),
+    (_ON_CLOCKS_APART, f"{_ON_CLOCKS_APART} {_KINDS}", Clocks.ALIGNED),
+    (_ON_OWN_CLOCKS, _KINDS_ON_OWN_CLOCKS, Clocks.OWN),
+)
 _ROWS = """
 SELECT k.number, c.sequence, c.rank, c.came_ns, c.at_ns, c.coarse, c.bound, c.issued_ns, c.source_id, c.locator
 FROM calls c JOIN series_kinds k
@@ -146,16 +169,20 @@ _SIZES = "SELECT communicator, count(*) FROM members GROUP BY communicator HAVIN
 def arrivals(connection: DuckDBPyConnection) -> Iterator[Series]:
     """Arrivals at every kind of call of every communicator."""
     sizes = dict(rows_of(connection, "members", _SIZES))
-    for calls, wanted, on_own_clocks in _SOURCES:
+    for calls, wanted, clocks in _SOURCES:
         kinds = rows_of(connection, "operations", wanted)
-        known = [(label, _form(kind, shapes or ""), kind, shapes) for label, kind, shapes in kinds if label in sizes]
+        known = [(label, _form(kind, shapes or "", clocks), kind, shapes) for label, kind, shapes in kinds if label in sizes]
         if known:
-            yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, on_own_clocks)
+            yield from _of_kinds(connection, calls, sorted(known, key=lambda row: row[:2]), sizes, clocks)
 
 
-def _form(kind: str, shapes: str) -> str:
-    """Kind and sizes of a call: activations keep their width, and differ in the tokens that a microbatch has."""
-    return f"{kind} {shapes if stem_of(kind) in SEPARATE else _TOKENS.sub('*,', shapes)}"
+def _form(kind: str, shapes: str, clocks: Clocks) -> str:
+    """Kind and sizes of a call: activations keep their width, and differ in the tokens that a microbatch or an expert has.
+
+    Of an exchange made of messages the time inside goes with its size; when hosts came to it does not.
+    """
+    own = clocks is Clocks.OWN and stem_of(kind) in SEPARATE
+    return f"{kind} {shapes if own else _TOKENS.sub('*,', shapes)}"
 
 
 def _of_kinds(
@@ -163,7 +190,7 @@ def _of_kinds(
     calls: str,
     known: Sequence[tuple[str, str, str, str | None]],
     sizes: Mapping[str, int],
-    on_own_clocks: bool,
+    clocks: Clocks,
 ) -> Iterator[Series]:
     """Series of these communicators and signatures, which come with their kind and sizes as they are recorded."""
     keys = list(dict.fromkeys(row[:2] for row in known))
@@ -184,9 +211,12 @@ def _of_kinds(
         own = order[bounds[number] : bounds[number + 1]]
         places = own[_complete(rows["sequence"][own], rows["rank"][own], sizes[label])]
         if len(places):
-            series = _series(label, signature, {name: column[places] for name, column in rows.items()}, paths, on_own_clocks)
-            issued = _after_first(rows["issued_ns"][places], series.ranks, hosts) if on_own_clocks else None
-            yield replace(series, issued_after=issued)
+            series = _series(label, signature, {name: column[places] for name, column in rows.items()}, paths, clocks)
+            issued = _after_first(rows["issued_ns"][places], series.ranks, hosts) if clocks is Clocks.OWN else None
+            if clocks is not Clocks.ALIGNED:
+                yield replace(series, issued_after=issued)
+            elif (aligned := _aligned(series)) is not None:
+                yield aligned
 
 
 def _by_call(*keys: npt.NDArray[Any]) -> Ints:
@@ -225,7 +255,7 @@ def _complete(sequences: Ints, ranks: Ints, size: int) -> Ints:
 
 
 def _series(
-    label: str, signature: str, rows: Mapping[str, npt.NDArray[np.generic]], paths: Mapping[int, str], on_own_clocks: bool
+    label: str, signature: str, rows: Mapping[str, npt.NDArray[np.generic]], paths: Mapping[int, str], clocks: Clocks
 ) -> Series:
     """A series of matrices."""
     came = rows["came_ns"].astype(np.int64)
@@ -244,5 +274,15 @@ def _series(
         paths,
         np.where(rows["coarse"].astype(np.bool_).any(axis=1), WATCHDOG_INTERVAL_NS, 0),
         bound,
-        on_own_clocks,
+        clocks is Clocks.OWN,
     )
+
+
+def _aligned(series: Series) -> Series | None:
+    """The same arrivals on one clock; None where the calls do not show how far the clocks are apart."""
+    found = on_one_clock(series.at_ns)
+    if found is None:
+        return None
+    came, wrong_by = found
+    behind = came - came.min(axis=1, keepdims=True)
+    return replace(series, behind=behind, coarse_ns=np.full(len(came), wrong_by), is_aligned=True)

@@ -152,7 +152,7 @@ def of_series(series: Iterable[Series]) -> Latenesses:
     for each in series:
         alike[each.ranks].append(each)
     for calls in chain.from_iterable(alike.values()):
-        if len(calls) >= _LEAST_SEEN and not calls.is_bound.any():
+        if len(calls) >= _LEAST_SEEN and not (calls.is_aligned or calls.is_bound.any()):
             seen.update(calls.ranks)
             counted += len(calls)
             least.append(int(calls.coarse_ns.max()))

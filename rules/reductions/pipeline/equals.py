@@ -41,3 +41,11 @@ def may_wait_for(late: Lateness, layout: Layout, messengers: Collection[int], ra
     if own is None or own.replica is None:
         return frozenset(ranks) - {late.rank}
     return frozenset(rank for rank, place in layout.places.items() if place.replica == own.replica) - {late.rank}
+
+
+def came_after_all(late: Lateness, ranks: Collection[int], least_jump: float) -> bool:
+    """Whether all other `ranks` had come to each late call, on hosts that wait in it, so that none still had a message to send.
+
+    The first stage of a pipeline ends each step with work of its own: it must have come `least_jump` times as late as before.
+    """
+    return not late.on_own_clocks and {*late.members} >= {*ranks} and late.jumped >= least_jump

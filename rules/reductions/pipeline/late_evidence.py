@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from forensics.model import Evidence, StageName
 from forensics.rules.reductions.arrivals.lateness import Lateness
+from forensics.rules.reductions.calls.semantics import stem_of
 from forensics.rules.reductions.hardware.cpu import HostCpu, waits_for_cores
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
@@ -46,6 +47,9 @@ def late_doubts(
     yield from waits_for_cores(cpu, roster, (late.rank,))
     if late.is_bound:
         why = "start times were not recorded: the others may have had work of their own on the device for a part of it"
+        yield Evidence(why, late.source, supports=False)
+    if not late.on_own_clocks and stem_of(late.kind) == "all_to_all":
+        why = "data may decide how much of an exchange falls on each rank: compare their sizes before a node is blamed"
         yield Evidence(why, late.source, supports=False)
     if open_ := unseen.intersection(others):
         why = f"no recorder keeps the messages of this pipeline: it may wait for those of {ranks_text(tuple(sorted(open_)))}"

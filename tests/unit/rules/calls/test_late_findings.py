@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection as Ranks
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, LongWork
-from forensics.rules.reductions.pipeline.equals import may_wait_for
+from forensics.rules.reductions.pipeline.equals import came_after_all, may_wait_for
 from forensics.rules.reductions.pipeline.guest_hosts import may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
@@ -235,6 +236,23 @@ def test_who_is_late_may_wait_for_messages_that_nothing_records(
     late = Lateness(3, "a", "all_reduce", (1, 3, 5, 7), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
     layout = Layout(axes={"a": AxisOf(axis)}, places=places)
     assert may_wait_for(late, layout, messengers, range(8)) == {*expected}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"members": (1, 3, 5, 7)}, False),
+        ({"before_ns": 4 * 10**8}, False),
+        ({"before_ns": None}, False),
+        ({"late": 19}, False),
+        ({"on_own_clocks": True}, False),
+    ],
+    ids=["all others were there", "others may work", "by its share of a longer step", "always", "not each time", "queued"],
+)
+def test_nobody_who_waits_already_has_a_message_to_send(changed: dict[str, Any], expected: bool) -> None:
+    late = Lateness(3, "a", "all_reduce", tuple(range(8)), 20, 20, 10**10, 0.4, 10**9, "rank3", before_ns=10**6)
+    assert came_after_all(replace(late, **changed), range(8), 10.0) is expected
 
 
 @pytest.mark.parametrize(
