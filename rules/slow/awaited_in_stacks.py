@@ -34,7 +34,7 @@ def _evaluate(
     found = alone_at_work(stacks, thresholds["least_ranks"], thresholds["least_odds"])
     if found is None:
         return
-    is_slower = speed.pace is Pace.SLOWER and not found.shared
+    is_slower = speed.pace is Pace.SLOWER and found.shared <= thresholds["most_shared"] * len(found.rounds)
     # Who is waited for at most of so many moments takes half of the time of all others.
     often = len(found.rounds) >= max(thresholds["least_rounds"], thresholds["least_part"] * found.sampled)
     is_last = often and (liveness.shown or found.came) and speed.pace is not Pace.STEADY and meet_as_equals(found, stacks)
@@ -94,6 +94,7 @@ RULE = Rule(
             "where nothing shows that the job became slower: by chance in one of 32 where it is half of the time",
         ),
         Threshold("least_part", 0.8, "of all rounds, there"),
+        Threshold("most_shared", 0.25, "rounds in which another one is at work too, for each in which this one alone is"),
         Threshold("least_ranks", LEAST_RANKS, "of two ranks the one that works at a moment is late by any small imbalance"),
     ),
     concludes="The rank of a job that became slower which alone is at work in rounds of stacks in which all others wait.",

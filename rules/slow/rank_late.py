@@ -39,7 +39,7 @@ from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
-from forensics.rules.reductions.pipeline.equals import came_after_all, is_of_equals, is_of_stages, may_wait_for
+from forensics.rules.reductions.pipeline.equals import is_alone, is_of_equals, is_of_stages, unseen_waits
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests, may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_doubts, late_evidence, usual_stage
@@ -48,6 +48,7 @@ from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.pipeline.waited_elsewhere import arose_in_itself, waited_elsewhere
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
+from forensics.rules.reductions.stacks.rounds import alone_at_work
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
@@ -90,13 +91,9 @@ def _evaluate(
     late = [(item, others) for item, others in late if not _waits_for_a_link(item, lost, layout, thresholds)]
     late = [(item, others) for item, others in late if not is_late_by_calls(item, lateness, paces)]
     late = [(item, others) for item, others in late if not _passes_on(item, times, layout, thresholds, hardware)]
-    unseen = {
-        item.rank: frozenset[int]()
-        if came_after_all(item, roster.ranks, thresholds["least_jump"])
-        else may_wait_for(item, layout, messages, roster.ranks)
-        for item, _ in late
-    }
-    late = [(item, tuple({*others, *unseen[item.rank]})) for item, others in late]
+    alone, jump = alone_at_work(stacks), thresholds["least_jump"]
+    unseen = {item.rank: unseen_waits(item, layout, messages, roster.ranks, alone, jump) for item, _ in late}
+    late = [(item, () if is_alone(item, alone) else tuple({*others, *unseen[item.rank]})) for item, others in late]
     late = [(item, others) for item, others in late if not unseen[item.rank] or 2 * len(others) < len(roster.ranks)]
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from forensics.rules.reductions.arrivals.lateness import Lateness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.layout import Layout
+from forensics.rules.reductions.stacks.rounds import AloneAtWork
 
 
 def is_of_equals(late: Lateness, layout: Layout) -> bool:
@@ -49,3 +50,16 @@ def came_after_all(late: Lateness, ranks: Collection[int], least_jump: float) ->
     The first stage of a pipeline ends each step with work of its own: it must have come `least_jump` times as late as before.
     """
     return not late.on_own_clocks and {*late.members} >= {*ranks} and late.jumped >= least_jump
+
+
+def unseen_waits(
+    late: Lateness, layout: Layout, messengers: Collection[int], ranks: Collection[int], alone: AloneAtWork | None, jump: float
+) -> frozenset[int]:
+    """The same, but none where all others had come already, or where stacks show it at work while they wait."""
+    is_last = came_after_all(late, ranks, jump) or is_alone(late, alone)
+    return frozenset() if is_last else may_wait_for(late, layout, messengers, ranks)
+
+
+def is_alone(late: Lateness, alone: AloneAtWork | None) -> bool:
+    """Whether stacks show this rank at work in rounds in which all others wait: it waits for none of them."""
+    return alone is not None and alone.rank == late.rank

@@ -22,12 +22,13 @@ from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.device_work import DeviceWork, LongWork
-from forensics.rules.reductions.pipeline.equals import came_after_all, may_wait_for
+from forensics.rules.reductions.pipeline.equals import came_after_all, may_wait_for, unseen_waits
 from forensics.rules.reductions.pipeline.guest_hosts import may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.reductions.pipeline.own_work import OwnWork
 from forensics.rules.reductions.pipeline.places import Place as Position
+from forensics.rules.reductions.stacks.rounds import AloneAtWork
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.slow import rank_awaited, rank_late
@@ -253,6 +254,15 @@ def test_who_is_late_may_wait_for_messages_that_nothing_records(
 def test_nobody_who_waits_already_has_a_message_to_send(changed: dict[str, Any], expected: bool) -> None:
     late = Lateness(3, "a", "all_reduce", tuple(range(8)), 20, 20, 10**10, 0.4, 10**9, "rank3", before_ns=10**6)
     assert came_after_all(replace(late, **changed), range(8), 10.0) is expected
+
+
+@pytest.mark.parametrize(
+    ("at_work", "may_wait"), [(3, False), (2, True), (None, True)], ids=["itself", "another one", "nobody"]
+)
+def test_who_is_at_work_while_all_others_wait_waits_for_no_message(at_work: int | None, may_wait: bool) -> None:
+    late = Lateness(3, "a", "all_reduce", (1, 3, 5, 7), 20, 20, 10**10, 0.4, 5 * 10**8, "rank3")
+    alone = None if at_work is None else AloneAtWork(at_work, (), 6, 0)
+    assert bool(unseen_waits(late, Layout(), {0}, range(8), alone, 10.0)) is may_wait
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,13 @@ def test_what_looks_alike_is_not_called_slow(
     assert not [suspect for suspect in verdict.suspects if "FX176" in suspect.rules]
 
 
+@pytest.mark.parametrize(("shared", "named"), [(1, [2]), (2, [])], ids=["one moment of another", "two at work as often as not"])
+def test_another_one_may_be_met_at_work_once_in_five_rounds(shared: int, named: list[int], tmp_path: Path) -> None:
+    beside = (HOST_CODE,) * shared + (ALL_REDUCE,) * (5 - shared)
+    verdict = verdict_of(became_slower({2: (FORWARD,) * 5, 1: beside}, 4).write(tmp_path))
+    assert [rank for suspect in verdict.suspects if "FX176" in suspect.rules for rank in suspect.ranks] == named
+
+
 def test_two_rounds_are_enough_of_sixteen_ranks(tmp_path: Path) -> None:
     verdict = verdict_of(became_slower({5: (FORWARD, ALL_REDUCE, FORWARD)}, 16).write(tmp_path))
     assert [suspect.ranks for suspect in verdict.suspects] == [(5,)]
