@@ -3,8 +3,7 @@
 So are scheduled events of Azure, the checks of EC2 (`aws ec2 describe-instance-status`), and the nodes of a job of AWS Batch
 (`aws batch describe-jobs`).
 
-Upstream: template/template.go (`Data`) and api/v2 (`gettableAlert`) of prometheus/alertmanager. Exporters call hosts and
-devices by names of their own: dcgm-exporter has `Hostname` and `gpu`, node_exporter `instance`.
+Upstream: template/template.go (`Data`) and api/v2 (`gettableAlert`) of prometheus/alertmanager.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from forensics.ingest._job_logs.alert_places import place_of
 from forensics.ingest._job_logs.monitor_lines import ALERT, NODE_GONE, TAKEN
 
 MARKS = (b'"alertname"', b'"InstanceStatuses"', b'"ClusterNodeSummaries"', b'"nodeDetails"', b'"DocumentIncarnation"')
 """One of these stands in every such document."""
 _MOST, _MOST_DOCUMENTS = 10_000, 64
 _BRACE = re.compile(r"(?m)^[{[]")
-_HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "node_name", "instance")
-_DEVICES = ("gpu", "GPU", "device", "gpu_id", "UUID", "port")
 _OVER = "alert over "
 # Scheduled events of Azure that have begun, or are over, and end what runs on a virtual machine, or hold it up.
 _BEGUN, _ENDS = ("Started", "Completed"), ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
@@ -30,7 +28,6 @@ _FIRES = ("firing", "active")
 # The host of a container of AWS Batch, where its instance was ended.
 _TAKEN = re.compile(r"Host EC2 \(instance (i-\w{1,32})\) terminated")
 _WORD = re.compile(r"[\w.:/-]{1,253}")
-_PORT = re.compile(r":\d{1,5}$")
 
 
 def lines_of_alerts(value: Any) -> bytes | None:
@@ -74,11 +71,9 @@ def _is_alert(value: Any) -> bool:
 def _line(alert: Mapping[str, Any]) -> str:
     """One that is over, or of no known host, tells where nothing is to be looked for."""
     labels = alert["labels"]
-    host = next(_words(labels, _HOSTS), None)
-    device = next(_words(labels, _DEVICES), None)
     fires = ALERT if _state(alert) in _FIRES else _OVER
-    where = f" host={_PORT.sub('', host)}{f' device={device}' if device else ''}" if host else ""
-    return f"{fires}{'_'.join(labels['alertname'].split())}{where}"
+    place = place_of(labels)
+    return f"{fires}{'_'.join(labels['alertname'].split())}{f' {place}' if place else ''}"
 
 
 def _hyperpod(node: Any) -> str:
@@ -86,7 +81,7 @@ def _hyperpod(node: Any) -> str:
     said = node if isinstance(node, dict) else {}
     status = said.get("InstanceStatus")
     is_bad = isinstance(status, dict) and status.get("Status") == "Failure"
-    host = next(_words(said, ("InstanceId",)), None)
+    host = _instance(said)
     return f"{ALERT if is_bad else _OVER}HyperPod_hardware_status{f' host={host}' if host else ''}"
 
 
@@ -120,7 +115,7 @@ def _checked(status: Any) -> str:
     said = status if isinstance(status, dict) else {}
     checks = [said.get(name) for name in ("InstanceStatus", "SystemStatus", "AttachedEbsStatus")]
     is_bad = any(isinstance(each, dict) and each.get("Status") == "impaired" for each in checks)
-    host = next(_words(said, ("InstanceId",)), None)
+    host = _instance(said)
     return f"{ALERT if is_bad else _OVER}EC2_status_check{f' host={host}' if host else ''}"
 
 
@@ -130,5 +125,6 @@ def _state(alert: Mapping[str, Any]) -> Any:
     return status.get("state") if isinstance(status, dict) else status
 
 
-def _words(labels: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
-    yield from (found for name in names if isinstance(found := labels.get(name), str) and _WORD.fullmatch(found))
+def _instance(said: Mapping[str, Any]) -> str | None:
+    found = said.get("InstanceId")
+    return found if isinstance(found, str) and _WORD.fullmatch(found) else None

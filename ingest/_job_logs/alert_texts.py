@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from forensics.ingest._job_logs.alert_places import place_of
 from forensics.ingest._job_logs.nccl_tests import Failed
 
 WORDS = ("Labels", "Firing", "Resolved", "alertname = ", "Annotations")
 _BEGIN = re.compile(r"Labels:?\s*")
 _STATE = re.compile(r"(?:\[\d{1,5}\] |Alerts )?(?P<state>Firing|Resolved):?\s*")
 _LABEL = re.compile(r"\s{0,4}(?:- )?(?P<name>[A-Za-z_]\w{0,63}) = (?P<value>[\w.:/-]{1,253})\s*")
-_HOSTS = ("Hostname", "hostname", "host", "node", "nodename", "kubernetes_node", "instance")
-_DEVICES = ("gpu", "GPU", "device", "gpu_id")
-_PORT = re.compile(r":\d{1,5}$")
 
 
 class AlertTexts:
@@ -43,10 +41,5 @@ class AlertTexts:
                 self._labels[said["name"]] = said["value"]
                 return
             labels, self._labels = self._labels, None
-            host, device = _first(labels, _HOSTS), _first(labels, _DEVICES)
-            if self._fires and host and (name := labels.get("alertname")):
-                yield Failed("alert", f"host={_PORT.sub('', host)}{f' device={device}' if device else ''} {name}", None)
-
-
-def _first(labels: dict[str, str], names: tuple[str, ...]) -> str | None:
-    return next((labels[name] for name in names if name in labels), None)
+            if self._fires and (place := place_of(labels)) and (name := labels.get("alertname")):
+                yield Failed("alert", f"{place} {name}", None)

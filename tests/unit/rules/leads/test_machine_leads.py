@@ -136,6 +136,7 @@ def uncorrected(*hosts: str) -> str:
         (EVENTS.format("Pod: ml.pre-worker-2 exited with code 137"), "the log of pod pre-worker-2"),
         (f"[Mon Mar  2 03:14:02 2026] {TIMEOUT}\n", "the NIC 0000:9a:00.0 and the ranks that use it: its firmware"),
         (alert("Firing", "gx-6"), "device 5 of gx-6 and the ranks there: alerts fire of it (GpuXidError"),
+        (alert("Firing", "gx-6", of="UUID = GPU-7f\n"), "device GPU-7f of gx-6 and the ranks there: alerts fire of it (GpuXid"),
         ("[root@mi-1 ~]# " + amd(0, 0, 0, 0)[2:] + "[root@mi-2 ~]# " + amd(0, 9, 0, 0)[2:], "GPU-1 of mi-2, and the rank"),
         ("[root@h1 ~]# x\n" + links(4, 4, 4) + "[root@h2 ~]# x\n" + links(4, 1, 4), "NVLinks of GPU-1 of h2, and the"),
         (QUEUE + WAITS + down("gx-5") + "$ tail job.out\n" + STEPS, "node gx-5, and which ranks ran there"),
