@@ -10,7 +10,8 @@ class PassRow:
     """One pass of a pipeline stage: `ranks` work on it; times in ns, `begin_ns` after the begin of the first pass.
 
     `slack_ns` is by how much it may be late without any effect on the end of the step. `is_late`: without what it took longer
-    than expected the step would be shorter, or it would with others.
+    than expected the step would be shorter, or it would with others. `clock` is what dates it: `kernel` (times inside calls, as
+    their kernels took), or `arrivals` (of some of its collectives when their members came, which hosts that run ahead blur).
     """
 
     ranks: tuple[int, ...]
@@ -23,6 +24,7 @@ class PassRow:
     expected_ns: int
     slack_ns: int
     is_late: bool
+    clock: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,16 @@ def words(path: CriticalPathRow) -> Iterator[tuple[str, str]]:
     """(marker, text) of each line beside the chart: what the step took, late and absorbed passes, who is often late."""
     took = f"{times.duration(path.makespan_ns)} for the passes, {times.duration(path.expected_makespan_ns)} expected"
     step = f"slowest of {path.steps} dated slow steps" if path.steps > 1 else "the slow step"
-    yield "", f"{step}: {took}; {times.duration(path.recoverable_ns)} recoverable"
+    yield "", f"{step}: {took}; {times.duration(path.recoverable_ns)} recoverable, {_clocks(path)}"
     late = [row for row in path.nodes if row.is_late]
     yield from (("late", text) for text in _listed(late))
     yield from (("absorbed", f"{text}: cost nothing") for text in _listed(path.absorbed))
     for each in path.late_in[:_SHOWN] if path.steps > 1 else ():
         yield "often", f"{ranks.phrase(each.ranks, most=4)} late on the path in {each.steps} of {path.steps} slow steps"
+
+
+def _clocks(path: CriticalPathRow) -> str:
+    return "times of kernels" if all(row.clock == "kernel" for row in path.nodes) else "in part by when hosts came to calls"
 
 
 def brief_lines(path: CriticalPathRow, width: int) -> Iterator[tuple[str, str, str]]:

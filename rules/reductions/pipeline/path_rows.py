@@ -54,6 +54,7 @@ def pass_row(step: SlowStep, node: int) -> PassRow:
         expected_ns=round(float(step.expected[node])),
         slack_ns=round(float(step.judged.times.slack[node])),
         is_late=node in step.judged.late,
+        clock="kernel" if step.by_arrivals.isdisjoint(step.ranks(node)) else "arrivals",
     )
 
 

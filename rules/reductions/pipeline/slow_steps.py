@@ -37,7 +37,8 @@ class SlowStep:
     """One slow step: passes of the pipelines that took longest, by node; `first` is the first node of each of `parts`.
 
     `durations`, `expected` and `lags` (by edge) are in ns. `number` counts steps as `StepTimes` does. `in_turn`: a receive
-    begins when the work called before it is done (see `Usual`).
+    begins when the work called before it is done (see `Usual`). `by_arrivals`: ranks of whose calls some are timed by when
+    their members came.
     """
 
     number: int
@@ -50,6 +51,7 @@ class SlowStep:
     judged: Judged
     expected_makespan: float
     in_turn: bool = False
+    by_arrivals: frozenset[int] = frozenset()
 
     def part(self, node: int) -> tuple[Iteration, int]:
         """The pipeline of a node, and its number there."""
@@ -221,4 +223,5 @@ def _judged(times: StepTimes, known: Sequence[tuple[Iteration, Usual, Inside]], 
     makespan, expected_makespan = (longest(graph, each, lags).makespan for each in (took, usually))
     result = judged(graph, took, usually, lags=lags, at_least=max(makespan - ahead, 0.0) if ahead < makespan else 0.0)
     in_turn = all(each.in_turn for _, each, _ in known)
-    return SlowStep(number, parts, first[:-1], graph, took, usually, lags, result, expected_makespan, in_turn)
+    arrived = frozenset(rank for _, _, inside in known for rank in inside if times.ranks[rank].record.by_arrivals.any())
+    return SlowStep(number, parts, first[:-1], graph, took, usually, lags, result, expected_makespan, in_turn, arrived)

@@ -185,6 +185,10 @@ def test_a_delay_that_its_slack_takes_up_is_distinguished_from_one_that_costs() 
     row = critical_path_row(slow, shown_by())
     assert row is not None and [each.microbatch for each in row.absorbed] == [int(part.microbatch[spare])]
     assert row.recoverable_ns == 500_000_000
+    assert {each.clock for each in row.nodes} == {"kernel"}
+    met = critical_path_row(SlowSteps((replace(step, by_arrivals=frozenset(step.ranks(late))),), 1, 1), shown_by())
+    assert met is not None
+    assert {each.ranks for each in met.nodes if each.clock == "arrivals"} == {step.ranks(late)}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ MS = 1_000_000
 
 def row(stage: int, direction: str, begin: int, took: int, expected: int = 10, slack: int = 0, late: bool = False) -> PassRow:
     return PassRow(
-        (2 * stage, 2 * stage + 1), stage, None, 0, direction, begin * MS, took * MS, expected * MS, slack * MS, late
+        (2 * stage, 2 * stage + 1),
+        *(stage, None, 0, direction, begin * MS, took * MS, expected * MS, slack * MS, late),
+        "kernel",
     )
 
 
