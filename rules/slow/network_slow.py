@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median_high
 
 from forensics.model import (
     Anomaly,
@@ -70,6 +71,8 @@ def _of_lines(
     """Whether no NIC comes near its line, by what it moved over its work and, where that leaves it open, at a stretch.
 
     What it moved over its work bounds it from above, by far where its queue pairs take turns: then `calls` of all hosts decide.
+    They also show hosts to be slow alike of which some move more for a while, where most are no faster than the slowest: a ring
+    that waits for one slow host makes calls of all hosts slow, and leaves the others a faster line.
     """
     most = most_of_lines(uses)
     known = [use for use in uses if use.part is not None]
@@ -84,7 +87,9 @@ def _of_lines(
     # A host whose NICs were not seen may be the one that all others wait for.
     hosts = {use.host for use in known}
     # One is a bound from above and one from below: where the hosts are alike by either, they are slow alike.
-    even = any(min(parts) >= thresholds["least_even"] * max(parts) for parts in (by_hosts(known), peaks) if parts)
+    least_even = thresholds["least_even"]
+    even = any(min(parts) >= least_even * max(parts) for parts in (by_hosts(known), peaks) if parts)
+    even |= slow_calls and min(calls) >= least_even * max(calls) and min(peaks) >= least_even * median_high(peaks)
     far_below = below and most < OF_LINE and max(peaks) < thresholds["most_of_peak_uneven"]
     plain = far_below or most < least_sound
     if apart(known) < thresholds["least_pairs_even" if even else "least_pairs"] or not (even or plain):
