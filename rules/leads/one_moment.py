@@ -1,5 +1,7 @@
 """Whether suspects are a lead and no accusation: one round of stacks looks alike in a stuck job and in a sound one.
 
+So do two where only the waits of some ranks repeat, which a slow job shows as well: nothing in them stands still.
+
 So does one round of dumps of gloo: no watchdog writes them when a limit has passed, they were asked for. And so does one of a
 pipeline whose hosts have queued all of a step.
 """
@@ -28,6 +30,8 @@ _AGAIN = (
 _STACKS = frozenset({Family.STACK})
 # Calls that differ under one number do so in no sound job.
 _OF_CALLS = frozenset({Cause.COLLECTIVE_MISMATCH, Cause.EXTRA_OR_MISSING_COLLECTIVE})
+# A rank that is slow in one place is met there again by a second look.
+_FEW_LOOKS = 2
 _ASKED_FOR = frozenset({Family.STACK, Family.RECORDER})
 
 
@@ -44,7 +48,7 @@ def is_lead(
 ) -> bool:
     """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
-    once = motion.motion is Motion.UNSEEN and all(len(found.main) < 2 for found in stacks.values())
+    few = motion.motion is Motion.UNSEEN and all(len(found.main) <= _FEW_LOOKS for found in stacks.values())
     undated = all(state.standing is Standing.UNKNOWN for state in states)
     on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
     # That a collector could have nothing of a rank is more than a look at it; that nobody handed it in is not.
@@ -57,7 +61,7 @@ def is_lead(
         (bool(each.families) or seen.isdisjoint(each.ranks)) and {*each.families} <= (_ASKED_FOR if by_request else _STACKS)
         for each, by_request in zip(faults, asked, strict=True)
     )
-    return bool(judged.suspects) and once and undated and not (heard.stalled or heard.overdue) and alone
+    return bool(judged.suspects) and few and undated and not (heard.stalled or heard.overdue) and alone
 
 
 def as_leads(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:

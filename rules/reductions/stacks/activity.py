@@ -227,6 +227,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def _worded_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
+    """By names of functions and files, innermost first. The script itself is called by what the whole job does."""
+    script = next((entry.module for entry in reversed(frames) if entry.function == "<module>"), None)
     for entry in frames:
         if entry.origin != "app":
             continue
@@ -235,7 +237,7 @@ def _worded_stage(frames: CallPath) -> tuple[StageName, Frame | None]:
         for words in patterns.WORDS:
             if function & words.alone or (function & words.verbs and function & words.nouns):
                 return words.stage, entry
-        if entry.function not in ("<module>", "main", "run", "__init__"):
+        if entry.module != script and entry.function not in ("<module>", "main", "run", "__init__"):
             for words in patterns.WORDS:
                 if file & words.alone:
                     return words.stage, entry

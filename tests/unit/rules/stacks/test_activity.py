@@ -137,6 +137,16 @@ def test_words_of_the_job_are_the_last_resort(function: str, stage: StageName) -
     assert activity(path(f"{function}@/srv/job/main.py", "<module>@/srv/job/main.py")).stage is stage
 
 
+@pytest.mark.parametrize(
+    ("file", "stage"),
+    [("train_ckpt.py", StageName.UNKNOWN), ("ckpt_writer.py", StageName.CHECKPOINT)],
+    ids=["script", "module"],
+)
+def test_the_name_of_the_script_tells_no_stage(file: str, stage: StageName) -> None:
+    frames = path(f"loop@/srv/job/{file}", "fit@/srv/job/train_ckpt.py", "<module>@/srv/job/train_ckpt.py")
+    assert activity(frames).stage is stage
+
+
 def test_structure_beats_words() -> None:
     frames = path(f"save@{SITE}torch/serialization.py", "load_batch@/srv/job/main.py")
     found = activity(frames)
