@@ -179,9 +179,13 @@ def _runs_ahead(rank: int, places: CallPlaces) -> bool:
 
 
 def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
-    """The call that the suspect is accused for where the rank issued it, else the one that it should make next."""
+    """The call that the suspect is accused for where the rank issued it, else the one that it should make next.
+
+    A process ended where its host was: behind the call that its peers wait in, where its own record shows that it went on.
+    """
     place = _of_call(suspect, rank, places, members)
-    if place is not None or suspect.stage.component is Component.COMMUNICATION:
+    ended_later = suspect.cause in _OF_ENDED and place is not None and _went_on(suspect, rank, places, members)
+    if (place is not None and not ended_later) or suspect.stage.component is Component.COMMUNICATION:
         return place
     way = str(suspect.stage.name) if suspect.stage.name in (StageName.FORWARD, StageName.BACKWARD) else None
     return places.of_stop(rank, way)
@@ -194,12 +198,25 @@ def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) 
         return _of_message(suspect, rank, places)
     if stage.communicator is None or stage.sequence is None:
         return None
-    place = places.of_call(rank, stage.communicator, stage.sequence)
-    if place is not None or places.has(rank, stage.communicator):
-        return place
-    same = members.get(stage.communicator)
+    label = _label_of(stage.communicator, rank, places, members)
+    return places.of_call(rank, label, stage.sequence) if label is not None else None
+
+
+def _label_of(communicator: str, rank: int, places: CallPlaces, members: Members) -> str | None:
+    """What a communicator is called in the record of a rank; None where that is not known."""
+    if places.has(rank, communicator):
+        return communicator
+    same = members.get(communicator)
     twins = [label for label, ranks in members.items() if ranks == same and places.has(rank, label)]
-    return places.of_call(rank, twins[0], stage.sequence) if len(twins) == 1 else None
+    return twins[0] if len(twins) == 1 else None
+
+
+def _went_on(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> bool:
+    """Whether the record of a rank holds calls that its host made behind the suspect's."""
+    own, stage = places.steps(rank), suspect.stage
+    label = _label_of(stage.communicator or "", rank, places, members)
+    at = own.record.issued(label, stage.sequence) if own and label and stage.sequence is not None else None
+    return own is not None and at is not None and at < len(own.record) - 1
 
 
 def _of_message(suspect: Suspect, rank: int, places: CallPlaces) -> CallPlace | None:

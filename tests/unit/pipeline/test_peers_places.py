@@ -9,10 +9,12 @@ import pytest
 from forensics.model import Cause, StageRef, Suspect
 from forensics.rules.located import _places
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.steps.records import Record
 
 OWN = CallPlace(stage=1)
 PASS = CallPlace("backward", 5, stage=1, in_pass=True)
 BESIDE = CallPlace(stage=2)
+STOP = CallPlace("forward", 7, stage=1, in_pass=True)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,20 @@ def test_whose_pass_counts(cause: Cause, own: CallPlace | None, peer: CallPlace 
     found = list(_places(suspect, places, {"tp": (0, 1)}))
     assert [each.microbatch for each in found] == microbatches
     assert [each.stage for each in found][:1] == [2 if peer is BESIDE and own is None else (own or PASS).stage]
+
+
+@pytest.mark.parametrize(
+    ("cause", "behind", "found"),
+    [(Cause.PROCESS_DEAD, 3, STOP), (Cause.PROCESS_DEAD, 0, PASS), (Cause.HOST_STALL, 3, PASS)],
+    ids=["its host went on", "its last call", "alive"],
+)
+def test_a_process_ended_where_its_own_record_ends(cause: Cause, behind: int, found: CallPlace) -> None:
+    """Peers wait in the first call that its device did not finish; its host had made others behind that."""
+    stage = StageRef(operation="all_reduce", communicator="tp", sequence=9)
+    suspect = create_autospec(Suspect, instance=True, cause=cause, ranks=(1,), stage=stage)
+    places = create_autospec(CallPlaces, instance=True)
+    places.of_call.return_value, places.of_stop.return_value, places.has.return_value = PASS, STOP, True
+    record = create_autospec(Record, instance=True)
+    record.issued.return_value, record.__len__.return_value = 20, 21 + behind
+    places.steps.return_value.record = record
+    assert list(_places(suspect, places, {"tp": (0, 1)})) == [found]
