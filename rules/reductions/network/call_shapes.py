@@ -6,6 +6,8 @@ its parent whatever becomes of the results, but for the one at the root, which s
 
 In a ring each host sends as much more than it got as it has members, wherever the ring runs dry. One that got more than it sent
 on, against all others, is where it ran dry (Mycroft, Table 3: each rank should transmit the same amount of data).
+
+A GPU that never came into a call leaves no direction on the edges of its trees: NCCL has two of them, in which places differ.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ Edge = tuple[Place, Place]
 
 # Of fewer a ring and a tree have the same flows.
 _LEAST_PLACES = 3
+# Of one tree alone, either end of an edge may be the lower one.
+_LEAST_TREES = 2
 
 
 def channels_of_calls(flows: Iterable[Flow]) -> Mapping[tuple[str, int, str, int], tuple[Flow, ...]]:
@@ -90,6 +94,39 @@ def run_dry(flows: Sequence[Flow], places: Places) -> Flow | None:
     if len(behind) > 1 or len(others) != 1:
         return None
     return _held(entering[behind[0]], leaving[behind[0]], behind[0])
+
+
+def unbegun(channels: Sequence[Sequence[Flow]], places: Places) -> tuple[Flow, ...]:
+    """Flows of the one place that has made no step in any tree of a call, where nothing else tells which end is the lower one.
+
+    Of two neighbours that sent each other as much, the lower one holds both up, and the same two may be in the other order in
+    the next channel: the place that is among them in all of several channels needs no second fault. None where that is no
+    single rank.
+    """
+    still = [pairs for each in channels if (pairs := _level_pairs(each, places))]
+    if len(still) < _LEAST_TREES or len(still) < len(channels):
+        return ()
+    common = frozenset[Place].intersection(*(frozenset(place for pair in pairs for place in pair) for pairs in still))
+    if len(common) != 1 or len(place := next(iter(common))) != 1:
+        return ()
+    # Those above it are as level with each other: it is the end of a path up to the root.
+    if any(sum(place in pair for pair in pairs) != 1 for pairs in still):
+        return ()
+    return tuple(flow for pairs in still for pair in pairs if place in pair for flow in pairs[pair] if flow.holder in place)
+
+
+def _level_pairs(flows: Sequence[Flow], places: Places) -> Mapping[frozenset[Place], tuple[Flow, Flow]]:
+    """Neighbours in a tree of which neither has sent more, with the flows between them, that wait for GPUs."""
+    edges = {_edge(flow, places): flow for flow in flows}
+    joined = {edge for edge in edges if edge[::-1] in edges}
+    if len({place for edge in joined for place in edge}) < _LEAST_PLACES:
+        return {}
+    found = {edge: (edges[edge], edges[edge[::-1]]) for edge in joined if edge[0] < edge[1]}
+    return {frozenset(edge): both for edge, both in found.items() if _is_level(both)}
+
+
+def _is_level(both: tuple[Flow, Flow]) -> bool:
+    return _sent(both[0]) == _sent(both[1]) and all(flow.state is FlowState.GPU_NOT_READY for flow in both)
 
 
 def _is_one_circle(leaving: Mapping[Place, Flow], places: Places) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from forensics.rules.reductions.network.call_shapes import Places, Tree, channels_of_calls, feeds, run_dry, tree_of
+from forensics.rules.reductions.network.call_shapes import Places, Tree, channels_of_calls, feeds, run_dry, tree_of, unbegun
 from forensics.rules.reductions.network.flow_ends import NETWORK, Flow, FlowState
 from forensics.rules.reductions.network.host_places import Place, place_of
 
@@ -42,7 +42,19 @@ def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]], 
     found = tuple(flow for flow in alone if flow.state is not FlowState.RECEIVER_SIDE or _has_all(flow, stuck))
     explained = {(flow.communicator, flow.number, flow.kind) for flow in found}
     dry = (run_dry(each, places) for key, each in sorted(channels.items()) if key[:3] not in explained)
-    return (*found, *(flow for flow in dry if flow is not None and not _is_elsewhere(flow, known)))
+    first = (flow for call in _calls(channels) if call not in explained for flow in unbegun(_of_call(channels, call), places))
+    held = (*(flow for flow in dry if flow is not None), *first)
+    return (*found, *(flow for flow in held if not _is_elsewhere(flow, known)))
+
+
+def _calls(channels: Iterable[tuple[str, int, str, int]]) -> list[tuple[str, int, str]]:
+    return sorted({(label, number, kind) for label, number, kind, _ in channels})
+
+
+def _of_call(
+    channels: Mapping[tuple[str, int, str, int], tuple[Flow, ...]], call: tuple[str, int, str]
+) -> list[tuple[Flow, ...]]:  # fmt: skip
+    return [flows for (*one, _), flows in sorted(channels.items()) if (*one,) == call]
 
 
 def _by_rank(stuck: Iterable[Flow]) -> Mapping[int, Collection[Flow]]:

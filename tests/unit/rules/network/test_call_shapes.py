@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from forensics.rules.reductions.network.call_shapes import Tree, feeds, run_dry, tree_of
+from forensics.rules.reductions.network.call_shapes import Tree, feeds, run_dry, tree_of, unbegun
 from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowState
 
 
@@ -75,3 +77,23 @@ def test_ranks_of_one_host_are_one_place() -> None:
     assert found is not None and found.sender == 3
     assert run_dry([flow(1, 2, 6), flow(3, 0, 4)], {}) is None
     assert run_dry([flow(0, 2, 6), flow(2, 0, 4)], places) is None, "may be a tree"
+
+
+def begun(parents: dict[int, int], starved: set[int], channel: int) -> list[Flow]:
+    """A tree in which all but `starved` places have filled the buffers of their parents, and nothing has come back."""
+    up = [replace(flow(child, parent, 0 if child in starved else 8), channel=channel) for child, parent in parents.items()]
+    return [*up, *(replace(flow(parent, child, 0), channel=channel) for child, parent in parents.items())]
+
+
+def test_the_place_that_two_trees_have_in_common_never_began() -> None:
+    """Rank 1 is below rank 0 in one tree, and below rank 2 in the other: both roots wait for it."""
+    one, other = begun({1: 0, 2: 0, 3: 2}, {1}, 0), begun({1: 2, 0: 1, 3: 2}, {1}, 1)
+    assert {(each.sender, each.receiver) for each in unbegun([one, other], {})} == {(1, 0), (1, 2)}
+    assert unbegun([one], {}) == (), "of one tree either end may be the lower one"
+    assert unbegun([one, begun({1: 0, 2: 0, 3: 2}, {1}, 1)], {}) == (), "the same neighbours in both"
+    assert unbegun([one, begun({1: 0, 2: 0, 3: 2}, set(), 1)], {}) == (), "the other tree began everywhere"
+
+
+def test_two_places_that_never_began_are_not_one() -> None:
+    one, other = begun({1: 0, 2: 0, 3: 2}, {1, 3}, 0), begun({0: 3, 1: 3, 2: 1}, {1, 3}, 1)
+    assert unbegun([one, other], {}) == ()

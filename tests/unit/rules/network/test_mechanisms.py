@@ -120,6 +120,21 @@ def test_a_gpu_that_stands_still(shape: Shape, rank: int, tmp_path: Path) -> Non
     assert suspect.mechanism == Mechanism("gpu_not_ready", "local")
 
 
+@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.first(3)
+def test_a_gpu_that_never_comes_into_a_tree(rank: int, tmp_path: Path) -> None:
+    """Nothing was sent back yet, so that no edge of it has a direction: two trees tell together which end is the lower one."""
+    (suspect,) = stopped(tree_of_hosts, "kernel", (rank,), tmp_path, 0.0).suspects
+    assert (suspect.ranks, suspect.cause) == ((rank,), Cause.COMPUTE_HANG)
+
+
+@pytest.mark.parametrize("ranks", [(2, 6), (1, 3), (0, 1), (0, 1, 2, 3, 4, 5, 6, 7)])
+@pytest.mark.first(2)
+def test_gpus_of_two_that_never_come_into_a_tree_accuse_no_third(ranks: tuple[int, ...], tmp_path: Path) -> None:
+    verdict = stopped(tree_of_hosts, "kernel", ranks, tmp_path, 0.0)
+    assert all({*each.ranks} <= {*ranks} for each in verdict.suspects if each.cause is Cause.COMPUTE_HANG)
+
+
 @pytest.mark.parametrize("shape", [ring_of_pairs, scattered, ring_of_fours, tree_of_pairs])
 @pytest.mark.parametrize("rank", [1, 2, 5, 7])
 @pytest.mark.first(2)
