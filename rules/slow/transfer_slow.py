@@ -61,7 +61,7 @@ def _evaluate(
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
-    slow = _standing_out(known, slow, thresholds["most_channels"])
+    slow = _standing_out(known, slow, thresholds, roster)
     sound = known.sound_links(slow)
     lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
     between = cuts(lost, sound, roster.host_of)
@@ -89,24 +89,37 @@ def _evaluate(
 
 
 def _standing_out(
-    known: Slowness, slow: Mapping[tuple[int, int], ChannelFlows], most: float
-) -> dict[tuple[int, int], ChannelFlows]:  # fmt: skip
+    known: Slowness, slow: Mapping[Link, ChannelFlows], thresholds: Thresholds, roster: Roster
+) -> dict[Link, ChannelFlows]:  # fmt: skip
     """Slow links, unless most channels have one, and not by one rank: then those that are slower by far than these are.
 
-    In a ring of like links the slowest one, by however little, is at work all the time, and its buffers queue.
+    In a ring of like links the slowest one, by however little, is at work all the time, and its buffers queue. Work requests
+    that are served at half of the rate do not come from that: where those of one host, or of two, are slow in most channels, it
+    is what all of them have in common.
     """
+    most = thresholds["most_channels"]
     every = {each for found in known.channels.values() for each in _numbers(found)}
-    of_rank: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    of_rank: dict[int | str, set[tuple[str, int]]] = defaultdict(set)
+    of_host: dict[int | str, set[tuple[str, int]]] = defaultdict(set)
     for link in slow:
         for rank in link:
             of_rank[rank] |= _numbers(known.channels[link])
+        if _is_halved(known.pair(*link), thresholds["halved"]):
+            for host in {roster.host_of(rank) or rank for rank in link}:
+                of_host[host] |= _numbers(known.channels[link])
     struck = set[tuple[str, int]]().union(*of_rank.values())
     # All channels may go over one NIC, where each host has one.
-    if len(struck) <= most * len(every) or any(len(each) > most * len(struck) for each in of_rank.values()):
+    if len(struck) <= most * len(every) or any(
+        len(each) > most * len(struck) for each in (*of_rank.values(), *of_host.values())
+    ):
         return dict(slow)
     lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
     usual = median(lost.values())
     return {link: channel for link, channel in slow.items() if lost[link] > max(_BY_FAR * usual, 0.0)}
+
+
+def _is_halved(pair: PairRate | None, halved: float) -> bool:
+    return pair is not None and pair.stands_out and pair.slowdown >= halved
 
 
 def _numbers(found: Sequence[ChannelFlows]) -> set[tuple[str, int]]:

@@ -86,12 +86,23 @@ def _has_all(flow: Flow, others: Iterable[Flow]) -> bool:
 
 def _on_its_own(flow: Flow, known: _Stuck) -> bool:
     """Whether none of those who have a part in moving it on is blocked."""
-    if flow.holder is None or flow.state is FlowState.NOT_ENTERED:
+    if flow.holder is None or flow.state is FlowState.NOT_ENTERED or _is_queued(flow, known):
         return False
     return not any(
         known.waits_for.get(member) or any(_holds_up(other, flow, member, known) for other in known.by_rank.get(member, ()))
         for member in _movers(flow, known)
     )
+
+
+def _is_queued(flow: Flow, known: _Stuck) -> bool:
+    """Whether a flow that was not begun is behind an open one of the same connection: a proxy works these off one by one.
+
+    It serves other connections meanwhile (`ProxyAppend` of src/proxy.cc chains operations of one peer).
+    """
+    if flow.state is not FlowState.NOT_STARTED or flow.holder is None:
+        return False
+    own = known.by_rank.get(flow.holder, ())
+    return any(other.kind == flow.kind and flow.comes_behind(other) and not other.is_unseen_at(flow.holder) for other in own)
 
 
 def _movers(flow: Flow, known: _Stuck) -> Place:

@@ -253,6 +253,19 @@ def test_a_message_without_a_later_one_has_the_place_of_its_call(order: int, is_
     assert (left_out in root_flows([left_out, other], {})) is is_left_out(left_out, [other]) is is_root
 
 
+@pytest.mark.parametrize(("order", "kind", "is_root"), [(2, "p2p", False), (2, "all_reduce", True)])
+def test_a_message_behind_one_that_its_receiver_does_not_take_is_not_left_out(order: int, kind: str, is_root: bool) -> None:
+    """A proxy works off what one peer sends one by one, and serves others meanwhile: a later call of another group runs."""
+    taken = Flow("nccl:a", 6, kind, 0, 0, 1, None, end(1, (4, 4, 4, 0), order=order), FlowState.NOT_CONSUMED)
+    left_out, other = (
+        message(7, FlowState.NOT_STARTED, at_receiver=None),
+        of("b", 3, 1, FlowState.UNKNOWN, (9, 30), "all_reduce"),
+    )
+    placed = replace(left_out, unseen_order=5)
+    found = root_flows([taken, placed, other] if not is_root else [replace(taken, communicator="b"), placed, other], {})
+    assert (placed in found) is is_root and (is_root or taken in found)
+
+
 def test_a_proxy_that_serves_later_messages_runs() -> None:
     left_out = message(7, FlowState.NOT_STARTED, at_receiver=None)
     assert is_left_out(left_out, [left_out, message(8, FlowState.GPU_NOT_READY, at_receiver=20)])
