@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
 from forensics.model import (
     Anomaly,
@@ -27,9 +25,11 @@ from forensics.rules.reductions.calls.positions import Communicators, labelled
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
+from forensics.rules.reductions.network.like_rings import slowdown_of, standing_out
 from forensics.rules.reductions.network.line_sharing import SHARED, shares_its_line
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
+from forensics.rules.reductions.network.slow_paths import on_one_path
 from forensics.rules.reductions.network.slow_rails import on_one_rail, places_of_nics
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
 from forensics.rules.reductions.network.went_wrong import IntervalFactor, ThroughputFactor, WindowSeconds
@@ -41,12 +41,11 @@ from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.text.seen import Seen
 
 _SHOWN = 3
+_ENDS = 2
 # Channels that lose at least this part of what the worst one loses tell the stage.
 _HEAVY = 0.5
 # Of the worst one: where links wait for a much slower one, their traffic meets that of others which it never met before.
 _ECHO = 0.2
-# Of what the slowest links of like rings lose: more is a loss of its own.
-_BY_FAR = 2.0
 # Bytes per second from which on a rate is shown in GB/s.
 _FAST = 1e8
 
@@ -61,9 +60,9 @@ def _evaluate(
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
-    slow = _standing_out(known, slow, thresholds, roster)
+    slow = standing_out(known, slow, roster.host_of, thresholds["most_channels"], thresholds["halved"])
     sound = known.sound_links(slow)
-    lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
+    lost = {link: slowdown_of(known, channel) - 1 for link, channel in slow.items()}
     between = cuts(lost, sound, roster.host_of)
     for cut in between:
         found = sorted((slow[link] for link in cut.links), key=lambda channel: -channel.share)
@@ -74,11 +73,13 @@ def _evaluate(
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
         (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
-        for blame in on_one_rail(blamed(weights, material, sound, users), sound, places_of_nics(roster, users), slow)
+        for blame in on_one_path(
+            on_one_rail(blamed(weights, material, sound, users), sound, places_of_nics(roster, users), slow), roster.host_of
+        )
     ]
-    worst = max((_slowdown(known, found[0]) for _, found in blames), default=1.0)
+    worst = max((slowdown_of(known, found[0]) for _, found in blames), default=1.0)
     for blame, found in blames:
-        slowdown = _slowdown(known, found[0])
+        slowdown = slowdown_of(known, found[0])
         if slowdown - 1 < _ECHO * (worst - 1):
             continue
         finding = _finding(roster, slowness, blame, found, thresholds["likely_slowdown"])
@@ -88,57 +89,13 @@ def _evaluate(
             yield blocked_ranks(victims)
 
 
-def _standing_out(
-    known: Slowness, slow: Mapping[Link, ChannelFlows], thresholds: Thresholds, roster: Roster
-) -> dict[Link, ChannelFlows]:  # fmt: skip
-    """Slow links, unless most channels have one, and not by one rank: then those that are slower by far than these are.
-
-    In a ring of like links the slowest one, by however little, is at work all the time, and its buffers queue. Work requests
-    that are served at half of the rate do not come from that: where those of one host, or of two, are slow in most channels, it
-    is what all of them have in common.
-    """
-    most = thresholds["most_channels"]
-    every = {each for found in known.channels.values() for each in _numbers(found)}
-    of_rank: dict[int | str, set[tuple[str, int]]] = defaultdict(set)
-    of_host: dict[int | str, set[tuple[str, int]]] = defaultdict(set)
-    for link in slow:
-        for rank in link:
-            of_rank[rank] |= _numbers(known.channels[link])
-        if _is_halved(known.pair(*link), thresholds["halved"]):
-            for host in {roster.host_of(rank) or rank for rank in link}:
-                of_host[host] |= _numbers(known.channels[link])
-    struck = set[tuple[str, int]]().union(*of_rank.values())
-    # All channels may go over one NIC, where each host has one.
-    if len(struck) <= most * len(every) or any(
-        len(each) > most * len(struck) for each in (*of_rank.values(), *of_host.values())
-    ):
-        return dict(slow)
-    lost = {link: _slowdown(known, channel) - 1 for link, channel in slow.items()}
-    usual = median(lost.values())
-    return {link: channel for link, channel in slow.items() if lost[link] > max(_BY_FAR * usual, 0.0)}
-
-
-def _is_halved(pair: PairRate | None, halved: float) -> bool:
-    return pair is not None and pair.stands_out and pair.slowdown >= halved
-
-
-def _numbers(found: Sequence[ChannelFlows]) -> set[tuple[str, int]]:
-    return {(channel.communicator, channel.number) for channel in found if channel.peers}
-
-
-def _slowdown(slowness: Slowness, channel: ChannelFlows) -> float:
-    """How many times as long a transfer takes: by work requests where they are counted, else as a bound from below."""
-    pair = slowness.pair(channel.sender, channel.receiver)
-    return pair.slowdown if pair else channel.slowdown
-
-
 def _is_material(slowness: Slowness, channel: ChannelFlows, thresholds: Thresholds) -> bool:
     """Half of the rate counts when it costs anything, less when it costs much, and neither where peers differ by as much."""
     pair = slowness.pair(channel.sender, channel.receiver)
     if pair is not None and not pair.stands_out:
         return False
     counted = pair is not None
-    halved = _slowdown(slowness, channel) >= thresholds["halved" if counted else "halved_bound"]
+    halved = slowdown_of(slowness, channel) >= thresholds["halved" if counted else "halved_bound"]
     return channel.share >= thresholds["least_share_halved" if halved else "least_share"]
 
 
@@ -214,6 +171,8 @@ def _evidence(slowness: Slowness, blame: Blame, found: Sequence[ChannelFlows]) -
             yield Evidence("every second of these NICs alone, slow by the same, would leave the same", None, supports=False)
     elif blame.single and len(blame.ranks) > 1:
         yield Evidence(f"{ranks_text(blame.ranks)} have one NIC together, and links of each are slow")
+    elif len(blame.ranks) > _ENDS:
+        yield Evidence(f"{counted(len(blame.links), 'link')} between the same two hosts are slow: what they share is the path")
     if not found[0].peers:
         yield Evidence("no other ranks have such flows: the channel was compared with its own past only", None, supports=False)
 
