@@ -166,12 +166,17 @@ def texts(column: object) -> list[str | None]:
 
 def number_column(data: Array, mask: npt.NDArray[np.bool_]) -> Packed:
     """A column of numbers, null where the mask is True."""
-    count = len(data)
-    if mask.all():
+    count, masked = len(data), np.count_nonzero(mask)
+    if masked == count:
         return Packed(count, data[:1], mask[:1]) if count else Packed(0, data)
-    is_constant = not mask.any() and bool((data == data[0]).all())
-    chosen = data[:1] if is_constant else data
-    return Packed(count, chosen, mask if mask.any() else None)
+    if masked:
+        return Packed(count, data, mask)
+    return Packed(count, data[:1] if all_equal(data) else data)
+
+
+def all_equal(data: Array) -> bool:
+    """Whether all values are equal, of which there is at least one; the ends of most columns that vary differ already."""
+    return bool(data[0] == data[-1]) and np.count_nonzero(data != data[0]) == 0
 
 
 def coded_column(codes: Array, values: Sequence[str | None]) -> Packed:

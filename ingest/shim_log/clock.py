@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +39,8 @@ class Clock:
         nothing = known <= 0
         if len(self.ticks) < 2:
             return np.zeros(len(known), np.int64), np.ones(len(known), np.bool_)
-        piece = np.clip(np.searchsorted(self.ticks, known, side="right") - 1, 0, len(self.ticks) - 2)
-        since = np.clip((known - self.ticks[piece]) * self.slopes[piece], -9e17, 9e17)
+        piece = _within(np.searchsorted(self.ticks, known, side="right") - 1, 0, len(self.ticks) - 2)
+        since = _within((known - self.ticks[piece]) * self.slopes[piece], -9e17, 9e17)
         return np.where(nothing, 0, self.realtime_ns[piece] + since.astype(np.int64)), nothing
 
     def length(self, ticks: npt.NDArray[np.float64]) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -47,8 +48,14 @@ class Clock:
         rate = self.ns_per_tick
         if rate is None:
             return np.zeros(ticks.shape, np.int64), np.ones(ticks.shape, np.bool_)
-        sound = np.nan_to_num(ticks * rate, nan=0.0, posinf=9e17, neginf=0.0)
-        return np.clip(sound, 0, 9e17).astype(np.int64), np.zeros(ticks.shape, np.bool_)
+        sound = np.fmin(np.fmax(ticks * rate, 0.0), 9e17)  # nothing, where it is no number
+        return sound.astype(np.int64), np.zeros(ticks.shape, np.bool_)
+
+
+def _within(values: npt.NDArray[Any], least: float, most: float) -> npt.NDArray[Any]:
+    """The values within limits: `clip` takes several times as long for some hundred of them."""
+    found: npt.NDArray[Any] = np.minimum(np.maximum(values, least), most)
+    return found
 
 
 def read_clock(log: ShimFile) -> tuple[Clock, Table]:

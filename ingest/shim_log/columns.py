@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forensics.ingest._shared.packed import Packed, coded_column, number_column
+from forensics.ingest._shared.packed import Packed, all_equal, coded_column, number_column
 from forensics.ingest.shim_log import layout
 from forensics.ingest.shim_log.clock import Clock
 from forensics.ingest.shim_log.file import ShimFile, Table
@@ -22,8 +22,7 @@ def numbers(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = No
     wide = values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64)
     if missing is not None:
         return number_column(wide, missing)
-    is_constant = len(wide) > 0 and bool((wide == wide[0]).all())
-    return Packed(len(wide), wide[:1] if is_constant else wide)
+    return Packed(len(wide), wide[:1] if len(wide) and all_equal(wide) else wide)
 
 
 def times(clock: Clock, ticks: npt.NDArray[Any]) -> Packed:

@@ -114,7 +114,7 @@ def _moving(log: ShimFile) -> Any:
 def _states(calls: Table, finished: Any, moving: Any) -> Packed:
     """done and started only where the profiler saw it: that a call returned says that the operation was enqueued."""
     keys = _key(calls["comm"], calls["generation"], calls["op_number"], calls["kind"])
-    done, started = np.isin(keys, finished), np.isin(keys, moving)
+    done, started = (np.isin(keys, known) if len(known) else np.zeros(len(keys), np.bool_) for known in (finished, moving))
     return words(np.where(done, np.uint8(2), started.view(np.uint8)), ("pending", "started", "done"))
 
 
