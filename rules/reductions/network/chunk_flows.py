@@ -24,16 +24,21 @@ from forensics.rules.reductions.network.flow_states import Key, Reached, judged,
 from forensics.rules.reductions.network.sends_for_others import sends_for_others
 from forensics.rules.reductions.ranks.shim_logs import ShimLogs, source_ids
 
-# Calls without a number in the process have the order of their times: each thread has its own part of a log.
+# Calls without a number in the process have the order of their times: each thread has its own part of a log. Most calls of a
+# job are of no open flow: they are not grouped.
 _OPEN = """
 WITH steps AS (
     SELECT source_id FROM chunk_states GROUP BY source_id HAVING max(posted) > 0
+), asked AS (
+    SELECT source_id, communicator, sequence AS op_id FROM chunk_states WHERE locator < 0
+    UNION ALL SELECT source_id, communicator, c.sequence FROM chunk_states c
+    JOIN communicator_states s USING (source_id, communicator) WHERE s.state = 'aborted'
 ), calls AS (
     SELECT source_id, communicator, op_id, any_value(kind) AS kind, any_value(coalesce(is_p2p, false)) AS paired,
            any_value(CASE WHEN is_p2p THEN pair_number ELSE sequence END) AS number,
            any_value(coalesce(record_id, entered_ns, locator)) AS place, any_value(peer) AS peer,
            bool_or(state = 'done') AS is_done
-    FROM {calls} WHERE op_id IS NOT NULL GROUP BY source_id, communicator, op_id
+    FROM {calls} SEMI JOIN asked USING (source_id, communicator, op_id) GROUP BY source_id, communicator, op_id
 ), carried AS (
     SELECT q.source_id, q.communicator, q.channel, q.direction, q.peer, sum(w.in_flight)::BIGINT AS in_flight,
            max(w.oldest_ns) AS oldest_ns
