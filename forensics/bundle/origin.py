@@ -179,7 +179,7 @@ def _directory_ranks(parts: tuple[str, ...]) -> Iterator[int]:
     for index in range(len(parts) - 2, -1, -1):
         word = _rank_word(parts[index])
         prefix = parts[index][: word.start()].rstrip("_.-") if word else ""
-        if word and word.end() == len(parts[index]) and (not prefix or _looks_like_host(prefix)):
+        if word and word.end() == len(parts[index]) and (not prefix or looks_like_host(prefix)):
             yield int(word["rank"])
         elif parts[index].isdecimal() and len(parts[index]) <= 7 and index and parts[index - 1].lower() == "ranks":
             yield int(parts[index])
@@ -209,18 +209,18 @@ def _host(parts: tuple[str, ...], stem: str) -> str | None:
     for part in reversed(parts[:-1]):
         inner = _rank_word(part)
         candidates.append(part[: inner.start()].rstrip("_.-") if inner else part)
-    return next((name for name in candidates if _looks_like_host(name)), None)
+    return next((name for name in candidates if looks_like_host(name)), None)
 
 
 def _host_and_pid(stem: str, pid: re.Match[str] | None) -> tuple[str | None, int | None]:
     """Host and process, as of `node3_pid4000_0310`, or of a file that is called by nothing else, as `gpu-154-51630`."""
     if pid is not None:
         before = stem[: pid.start()].rstrip("_.-")
-        return (before if _looks_like_host(before) else None), int(pid[1])
+        return (before if looks_like_host(before) else None), int(pid[1])
     match = _HOST_AND_PID.fullmatch(stem)
-    return (match["host"], int(match["pid"])) if match and _looks_like_host(match["host"]) else (None, None)
+    return (match["host"], int(match["pid"])) if match and looks_like_host(match["host"]) else (None, None)
 
 
-def _looks_like_host(name: str) -> bool:
+def looks_like_host(name: str) -> bool:
     """Whether a name is surely a host's; `gpu3` is a device."""
     return bool(_HOST.fullmatch(name)) and not _GPU_INDEX.fullmatch(name)

@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import NamedTuple
 
 from forensics.bundle.artefact import Artefact
+from forensics.case.plain_text import unstamped
 from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import command_host, is_command
 from forensics.ingest._shared.stack_headings import below_rule, heading_of, host_before, is_rule
@@ -59,18 +60,19 @@ def host_tables(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Arte
     """The text without its tables, and these; the text as it is where it does not hold two of them."""
     if b"\0" in content or sum(content.count(mark) for mark in _MARKS) < _LEAST:
         return artefact, []
-    lines = without_colours(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
+    whole = without_colours(content).replace(b"\r\n", b"\n")
+    lines, own = unstamped(whole).splitlines(keepends=True), whole.splitlines(keepends=True)
     texts = [line.decode("utf-8", "replace").rstrip() for line in lines]
     if labelled := _labelled(artefact, texts):
         return replace(artefact, open=partial(BytesIO, b""), stored_bytes=0), labelled
     spans = [span for span in _spans(texts) if _is_table(b"".join(lines[span.first : span.end]), artefact.path)]
     inside = {number for span in spans for number in range(span.begin, span.end)}
-    rest = b"".join(b"\n" if number in inside else line for number, line in enumerate(lines))
+    rest = b"".join(b"\n" if number in inside else line for number, line in enumerate(own))
     # What is left of a table whose head was cut off would be taken for that of the next host.
     is_cut = bool(spans) and any(mark in rest for mark in _MARKS) and _is_table(content, artefact.path)
     if len(spans) < _LEAST and not is_cut:
         return artefact, []
-    if not any(line.strip() and not is_command(text) for line, text in zip(rest.splitlines(), texts, strict=True)):
+    if not any(text.strip() and not is_command(text) for number, text in enumerate(texts) if number not in inside):
         rest = b""
     tables = [_part(artefact, b"".join(lines[span.first : span.end]), span.first, span.host) for span in spans]
     return replace(artefact, stored_bytes=len(rest), open=partial(BytesIO, rest), sha256=None), tables

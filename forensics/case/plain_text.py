@@ -34,6 +34,9 @@ _OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|
 _TAG = re.compile(rb"</?[A-Za-z][\w-]{0,30}(?:\s[^<>\n]{0,200})?/?>")
 _ANY_TAG, _BREAK = re.compile(rb"</?[A-Za-z][^<>\n]{0,500}>"), re.compile(rb"<br\s?/?>", re.IGNORECASE)
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
+_STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)(?: |(?=\r?\n|$))")
+_STAMPED = re.compile(_STAMP.pattern + rb"|\s*$")
+_LEAST_STAMPED = 3
 
 
 def decoded(content: bytes) -> bytes | None:
@@ -131,3 +134,11 @@ def _common(lines: Sequence[bytes]) -> bytes:
     if not name or not all(line.startswith(name) for line in lines):
         return b""
     return name + b" " if all(line.startswith(name + b" ") or line.strip() == name for line in lines) else name
+
+
+def unstamped(content: bytes) -> bytes:
+    """Lines without the time that a runtime of containers puts in front of every one; unchanged where one has none."""
+    lines = content.splitlines(keepends=True)
+    if len(lines) < _LEAST_STAMPED or _STAMP.match(lines[0]) is None or not all(map(_STAMPED.match, lines)):
+        return content
+    return b"".join(_STAMP.sub(b"", line, count=1) for line in lines)

@@ -29,6 +29,7 @@ from forensics.case.plain_text import (
     evened,
     printed,
     unescaped,
+    unstamped,
     unwrapped,
     without_mentions,
 )
@@ -82,7 +83,7 @@ def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
                 yield rest
                 yield from tables
                 yield from _sections(rest, _content(rest) if tables else content)
-                if fired := lines_of_quoted(content):
+                if fired := lines_of_quoted(unstamped(content)):
                     yield _part(replace(whole, path=f"{whole.path}/{_RECORDS}"), fired, 0)
 
 
@@ -155,10 +156,11 @@ def _content(artefact: Artefact) -> bytes:
 
 
 def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
-    plain = without_colours(content).replace(b"\r\n", b"\n")
+    stamped = without_colours(content).replace(b"\r\n", b"\n")
+    plain = unstamped(stamped)
     if b"\0" in content or not _may_have_parts(plain):
         return
-    whole, content = choose(content[:SNIFF_BYTES], artefact.path), plain
+    whole, content = choose(stamped[:SNIFF_BYTES], artefact.path), plain
     own = whole.name if whole else None
     if own not in (None, _LOG, _STACKS, _SCHEDULER, *_PARTS):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
+from forensics.bundle.origin import looks_like_host
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.prompts import command_host, is_command
 
@@ -35,7 +36,8 @@ _AGENT = re.compile(r"(?<![\w-])rank {0,40}: ?(\d{1,7}) \(local_rank: (\d{1,5})\
 _HOST = re.compile(r"\bhost {0,40}: ?([\w.-]{1,255})")
 _ADDRESS = re.compile(r"\bip=(\d{1,3}(?:\.\d{1,3}){3})\)")
 _NCCL_HOST = re.compile(r"(?<![\w.-])([A-Za-z0-9][\w.-]{0,254}):\d{1,9}:\d{1,9} \[-?\d{1,4}\] ")
-_MOST = 64
+_MOST, _LONGEST_KERNEL_LOG = 64, 2000
+_WORD = re.compile(r"(?<![\w.-])[A-Za-z][\w-]{1,62}\d(?![\w.-])")
 # pdsh, clush and DeepSpeed's launcher put the host in front: `worker-1: `.
 _HOST_IN_FRONT = re.compile(rb"\n([A-Za-z][\w.-]{0,62}?)(\d{1,6}): ")
 _OF_A_HOST = re.compile(r"(?P<stem>[A-Za-z][\w.-]{0,62}?)\d{1,6}: ")
@@ -66,6 +68,7 @@ class Nodes:
         self.why: str | None = None
         self.locator = 0
         self.kernel_of: str | None = None
+        self._kernel_since = 0
 
     def survey(self, block: bytes) -> None:
         """Note hosts at the very front of lines, whatever the lines say."""
@@ -75,11 +78,22 @@ class Nodes:
 
     def feed(self, number: int, line: str, rank: int | None) -> None:
         """Take one line, until several nodes are known; `rank` is the rank of the job that wrote it."""
-        if mentions(line, KERNEL_LOGS) or (self.kernel_of is not None and is_command(line)):
-            self.kernel_of = command_host(line) if mentions(line, KERNEL_LOGS) else None
+        if mentions(line, KERNEL_LOGS) or (self.kernel_of is not None and (is_command(line) or line.startswith("#"))):
+            self.kernel_of = command_host(line) or _headed(line) if mentions(line, KERNEL_LOGS) else None
+            self._kernel_since = number
+        elif not self.is_open(number):
+            self.kernel_of = None
         beyond = f"rank {rank} is beyond a node of {_LARGEST_NODE}" if rank is not None and rank >= _LARGEST_NODE else None
         if self.why is None and (reason := beyond or self._reason(line)):
             self.why, self.locator = reason, number
+
+    def is_open(self, number: int) -> bool:
+        """Whether what a kernel wrote may go on, up to the next command: nobody pastes all of it."""
+        return self.kernel_of is not None and number - self._kernel_since < _LONGEST_KERNEL_LOG
+
+    def with_host(self, kind: str, subject: str | None, host: str | None) -> str | None:
+        """What is said of a device of a host that nothing but the command, or the heading, above it names, with that host."""
+        return f"{subject} host={self.kernel_of}" if kind == "xid" and host is None and self.kernel_of else subject
 
     def _reason(self, line: str) -> str | None:
         if mentions(line, _WORDS) and (said := _SEVERAL.search(line)):
@@ -105,6 +119,12 @@ class Nodes:
 def is_of_worker(path: str) -> bool:
     """Whether a file is called by a worker that is not the first one of its job."""
     return _OF_WORKER_FILE.search(path.rpartition("/")[2]) is not None
+
+
+def _headed(line: str) -> str | None:
+    """The one host that a heading of a page in Markdown names."""
+    named = {word for word in _WORD.findall(line) if looks_like_host(word)} if line.startswith("#") else set()
+    return named.pop() if len(named) == 1 else None
 
 
 def _host(line: str) -> re.Match[str] | None:

@@ -104,7 +104,7 @@ class _Reader:
 
     def is_open(self, number: int) -> bool:
         """Whether a traceback, a table or a list goes on."""
-        spans = self._horovod.is_listing or any(each.is_open for each in self._several_lines)
+        spans = self._horovod.is_listing or self.nodes.is_open(number) or any(each.is_open for each in self._several_lines)
         return spans or self._stacks.is_open(number) or self._tracebacks.is_open(number)
 
     def survey(self, number: int, block: bytes) -> None:
@@ -200,7 +200,7 @@ class _Reader:
 
     def _event(self, number: int, kind: str, subject: str | None, line: str, origin: Origin) -> None:
         host = origin.host or nodes.host_of_kernel(kind, line, self.nodes.kernel_of) or self.artefact.host
-        self.events.add(number, kind, subject, line, host, origin)
+        self.events.add(number, kind, self.nodes.with_host(kind, subject, host), line, host, origin)
 
     def _own_rank(self) -> int | None:
         """That of the file; it has none where several processes, or another one than the mere number in its name, write."""

@@ -34,6 +34,15 @@ _RANK = re.compile(
     r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
     re.I,
 )
+# What somebody says above a stack: "and rank 4:", "here the one of rank 4 (second try):". Where it compares ranks, or names
+# several, nothing shows whose the stack below is; that it is still of the rank above is the least likely.
+_SAID = re.compile(r"(?=[A-Za-z])(?P<said>[A-Za-z0-9 ,.;'\"()#/_-]{3,120}):\s*")
+_NAMED = re.compile(r"(?<![\w-])ranks?[ #]{0,2}(\d{1,7})\b(?![.\d])", re.I)
+_COMPARED = re.compile(
+    r"\b(?:local|node|group|tp|pp|dp|cp|ep|not|no|other|than|unlike|like|as|compared?|vs|except|without|differs?|waits?|with|to|before"
+    r"|ranks|after|behind|until|if|because|since)\b",
+    re.I,
+)
 # The number of the process alone, above its dump: "--- 40510", "=== host n-1 pid 88 === 02:44:00".
 _PROCESS = re.compile(
     r"[=#*-]{2,12} ?(?:(?:[\w.@/-]{1,80}[ ,|:]{1,3}){0,4}?(?i:pid)[ :=]{1,2})?(\d{2,9})(?: ?[=#*:-]{1,12})?"
@@ -93,6 +102,9 @@ def heading_of(line: str) -> Heading | None:
         return Heading(rank=int(found[1] or found[2]))
     if _OTHERS.fullmatch(bare):
         return Heading(is_others=True)
+    if "rank" in bare and (said := _SAID.fullmatch(bare)) and (ranks := _NAMED.findall(said["said"])):
+        is_one = len({*map(int, ranks)}) == 1 and not _COMPARED.search(said["said"])
+        return Heading(rank=int(ranks[0])) if is_one else Heading(is_others=True)
     if found := _PROCESS.fullmatch(line) or _ATTACHED.fullmatch(line):
         return Heading(pid=int(found[1]))
     if "RANK=" in line and (found := _ENVIRONMENT.fullmatch(line)):

@@ -129,7 +129,8 @@ def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
         for rank, error in errors.by_rank.items():
             yield f"stack and log of rank {rank}: {error.teller} reports of its GPU {error.meaning} ({error.source})"
     for error in errors.unplaced if len(errors.unplaced) == 1 else ():
-        where = f" of {error.host}" if error.host else ""
+        host = error.host or error.told
+        where = f" of {host}" if host else ""
         device = (error.address or "").removeprefix("GPU-") or "of that line"
         yield f"the rank that uses GPU {device}{where}, its stack and log: {error.meaning} ({error.source})"
 

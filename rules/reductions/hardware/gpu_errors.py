@@ -66,7 +66,7 @@ class GpuError:
     `meaning` is the error in words, `of_device` that no program causes it, `teller` who wrote it, `time_ns` CLOCK_REALTIME if
     something dates it, `pid` the process that it names, `of_rank` that this is the process of the rank, `is_loose` that nothing
     ties it to a standstill which logs alone tell of, `is_lost` that the GPU answers nobody until its host is started again,
-    `wall_ns` the time by a clock of unknown zone, `of_peer` that a peer may have caused it.
+    `wall_ns` the time by a clock of unknown zone, `of_peer` that a peer may have caused it, `told` the host above.
     """
 
     host: str | None
@@ -82,6 +82,7 @@ class GpuError:
     is_lost: bool = False
     wall_ns: int | None = None
     of_peer: bool = False
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,13 @@ _BEFORE_RECORD_NS = 60_000_000_000
 # Kernel lines that stand in the log of a job are events of that log; those of a known rank are read as its own failure.
 _XIDS = f"""
 WITH lines AS (
-    SELECT host, device, code, text, time_ns, source, path, locator, parser FROM device_event WHERE kind = 'xid'
+    SELECT host, device, code, text, time_ns, source, path, locator, parser, '' AS told FROM device_event WHERE kind = 'xid'
     UNION ALL
     SELECT host, regexp_extract(subject, 'pci=(\\S+)', 1), CAST(regexp_extract(subject, 'code=(\\d+)', 1) AS INTEGER), text,
-        time_ns, source, path, locator, NULL
+        time_ns, source, path, locator, NULL, regexp_extract(subject, ' host=(\\S+)', 1)
     FROM logged_event WHERE kind = 'xid' AND rank IS NULL
 )
-SELECT host, device, code, text, source, time_ns, parser FROM lines
+SELECT host, device, code, text, source, time_ns, parser, told FROM lines
 WHERE code IS NOT NULL AND (time_ns IS NULL
     OR time_ns >= coalesce((SELECT min(enqueued_ns) FROM operations) - {_BEFORE_RECORD_NS}, time_ns))
 ORDER BY time_ns NULLS LAST, path, locator
@@ -179,14 +180,14 @@ def gpu_errors(calls: Calls, known: Owners) -> GpuErrors:
 def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """Errors in kernel logs; what a program can cause counts where its time, or the process it names, ties it to the job."""
     stated = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
-    for host, device, code, text, source, time_ns, parser in connection.execute(_XIDS).fetchall() if stated else ():
+    for host, device, code, text, source, time_ns, parser, told in connection.execute(_XIDS).fetchall() if stated else ():
         pid = _pid(text)
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
             said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
             of_peer = code in _OF_WORK and code not in _OF_ITS_OWN
-            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=wall_ns(text), of_peer=of_peer)
+            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=wall_ns(text), of_peer=of_peer, told=told or None)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:
@@ -254,7 +255,8 @@ def _placed(
         if error.time_ns is None and not error.of_device and (own is None or issued):
             continue  # where calls are recorded, whether the rank made some later decides, and nothing shows that
         if rank is None:
-            unplaced.setdefault((error.host, error.address), error)
+            if not _is_old(error, went_on):
+                unplaced.setdefault((error.host or error.told, error.address), error)
         elif error.time_ns is None or error.time_ns + _TOGETHER_NS > issued.get(rank, 0):
             is_loose = not issued and (_is_old(error, went_on) or (own is None and _is_of_another(error, known, rank)))
             if rank not in found or (found[rank].is_loose and not is_loose):

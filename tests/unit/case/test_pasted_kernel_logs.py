@@ -49,3 +49,37 @@ def test_what_the_log_is_read_for_is_read_once(tmp_path: Path) -> None:
     case = open_case([tmp_path])
     kinds = "SELECT kind FROM device_events UNION ALL SELECT kind FROM log_events WHERE kind = 'xid' ORDER BY kind"
     assert case.execute(kinds).fetchall() == [("nic_fatal",), ("xid",)]
+
+
+@pytest.mark.parametrize(
+    ("above", "host"),
+    [
+        ("[root@h-7 ~]# dmesg -T", "h-7"),
+        ("### dmesg of gpu-a08\n```", "gpu-a08"),
+        ("### dmesg of gpu-a08, not of gpu-a09\n```", None),
+        ("### dmesg with driver 570\n```", None),
+        ("### node-4\n```", None),
+    ],
+    ids=["a prompt", "a heading", "two hosts", "no host", "no kernel log"],
+)
+def test_an_xid_is_of_the_host_above_it(tmp_path: Path, above: str, host: str | None) -> None:
+    leads = pasted(tmp_path, f"{LOG}\n{above}\n{XID}").leads
+    assert any((f"GPU 0000:b3:00 of {host}," if host else "GPU 0000:b3:00,") in lead for lead in leads)
+
+
+@pytest.mark.parametrize("between", ["### another one", "[root@h-8 ~]# grep Xid /var/log/messages", "$ cat xids.txt"])
+def test_another_heading_or_command_ends_what_is_of_the_host(tmp_path: Path, between: str) -> None:
+    for above in ("### dmesg of gpu-a08", "[root@gpu-a08 ~]# dmesg -T"):
+        leads = pasted(tmp_path, f"{LOG}\n{above}\nnothing\n{between}\n{XID}").leads
+        assert any("GPU 0000:b3:00" in lead for lead in leads) and not any("gpu-a08" in lead for lead in leads)
+
+
+def test_a_lost_gpu_long_before_the_last_steps_is_no_lead(tmp_path: Path) -> None:
+    steps = "".join(f"2026-05-01 03:{at:02d}:10,113 - INFO - step {at}/9000 | loss 2.{at}\n" for at in range(20))
+    assert not pasted(tmp_path, f"still there?\n\n[root@h-7 ~]# dmesg -T\n{XID}\n{steps}").leads
+
+
+def test_what_a_runtime_of_containers_dates_line_by_line(tmp_path: Path) -> None:
+    text = f"{LOG}\n[root@h-7 ~]# dmesg -T | tail\n{NIC}"
+    dated = "".join(f"2026-03-11T06:00:{at:02d}.{at:09d}Z {line}\n" for at, line in enumerate(text.splitlines()))
+    assert any("NIC 0000:9a:00.0 of h-7" in lead for lead in pasted(tmp_path, dated).leads)

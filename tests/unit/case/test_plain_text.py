@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.case.plain_text import evened, unescaped, unwrapped
+from forensics.case.plain_text import evened, unescaped, unstamped, unwrapped
 from tests.recordings.verdicts import named, verdict_of
 
 LOG = (
@@ -88,3 +88,21 @@ def test_a_mail_with_a_text_of_its_own_keeps_its_quotes() -> None:
     quoted = "".join(f"> {line}\n" for line in LOG.splitlines())
     for mail in (MAIL + LOG + quoted, quoted + LOG, MAIL + LOG):
         assert unwrapped(mail.encode()) == mail.encode()
+
+
+STAMP = "2026-03-11T06:00:{0:02d}.000000001Z "
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((STAMP + "a", STAMP + "b", "", STAMP + "c"), b"a\nb\n\nc\n"),
+        ((STAMP + "a", STAMP + "b", "another", STAMP + "c"), None),
+        (("2026-03-11T06:00:00Z a",) * 4, None),
+        ((STAMP + "a",), None),
+    ],
+    ids=["every line", "not every line", "another form", "one line"],
+)
+def test_times_in_front_of_every_line(lines: tuple[str, ...], expected: bytes | None) -> None:
+    content = "".join(f"{line.format(at)}\n" for at, line in enumerate(lines)).encode()
+    assert unstamped(content) == (content if expected is None else expected)

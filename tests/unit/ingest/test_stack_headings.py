@@ -31,6 +31,8 @@ def mains(found: Result, *columns: str) -> list[tuple[object, ...]]:
     [
         ("<summary>rank 5</summary>", 5, None),
         ("<details><summary><b>Rank 5</b></summary>", 5, None),
+        ("and rank 5:", 5, None),
+        ("Here the stack of rank 5 (second try):", 5, None),
         ("root@gpu-01:/workspace# py-spy dump --pid 71  # rank 5", 5, "gpu-01"),
         ("$ kubectl exec llm-worker-5 -- py-spy dump --pid 71", None, "llm-worker-5"),
         ("$ ssh dgx-017 sudo py-spy dump -p 71", None, "dgx-017"),
@@ -195,3 +197,20 @@ def test_the_process_that_a_debugger_was_given(command: str) -> None:
 def test_frames_that_gdb_numbers_below_a_header_are_of_that_thread() -> None:
     text = f"$ gdb -p 77 -batch -ex 'thread apply all bt'\nThread 1 (Thread 0x7f1 (LWP 77) \"python\"):\n{NATIVE}"
     assert mains(read((stack(71) + text).encode(), "stacks.txt"), "thread") == [(71,), (77,)]
+
+
+@pytest.mark.parametrize(
+    ("between", "rank"),
+    [
+        ("and rank 4:", 4),
+        ("rank 4 alone is at:", 4),
+        ("it differs from rank 4:", None),
+        ("ranks 4 and 5 are here:", None),
+        ("local rank 4:", None),
+        ("ten minutes later:", 7),
+        ("[rank4]: Traceback of another try", 7),
+    ],
+)
+def test_what_is_said_between_two_stacks(between: str, rank: int | None) -> None:
+    found = read(f"rank 7:\n```\n{stack(71)}```\n{between}\n```\n{stack(72, READS)}```\n".encode(), "stacks.txt")
+    assert mains(found, "pid", "rank") == [(71, 7), (72, rank)]
