@@ -18,6 +18,7 @@ from forensics.rules.reductions.network.flow_faults import (
     sampled_evidence,
 )
 from forensics.rules.reductions.network.held_devices import HeldByEnded
+from forensics.rules.reductions.network.host_calls import HeldInHosts
 from forensics.rules.reductions.network.host_places import HostPlaces, Place, place_of
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -40,8 +41,9 @@ def _evaluate(
     text: EvidenceText,
     errors: GpuErrors,
     inversions: OrderInversions,
+    inside: HeldInHosts,
 ) -> Iterator[Finding]:
-    spared, elsewhere, tangled = left_by_proxy(faulty) | held, _failing(faulty), _tangled(inversions)
+    spared, elsewhere, tangled = left_by_proxy(faulty) | held | inside, _failing(faulty), _tangled(inversions)
     holders: dict[Place, Flow] = {}
     for flow in (each for each in faulty if each.state in _STATES and each.communicator not in tangled):
         if flow.holder is not None and flow.holder not in spared and _call(flow) not in elsewhere:

@@ -25,7 +25,7 @@ from forensics.rules.reductions.network.long_calls import LongCalls, statement
 from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
-from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.slowness import LEAST_PAUSE_NS, Slowness
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -189,10 +189,14 @@ def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:
 
 
 def _clears(seen: Seen, logs: ChunkLogs, slowness: Slowness) -> str | None:
-    """Pauses are seen where both ends tell of enough operations; what did pause, if too little for a case, is not ruled out."""
+    """Pauses are seen where both ends tell of enough operations; what did pause, if too little for a case, is not ruled out.
+
+    A proxy that comes late to an arrival or to a chunk of its GPU leaves none waiting: only the time between polls shows it.
+    """
     often = all(max(channel.flows for channel in each) >= _LEAST_SEEN for each in slowness.channels.values())
     paused = any(each.paused for each in slowness.pauses.values())
-    if paused or slowness.unpolled or not slowness.channels or not often or not seen.all_in(logs):
+    blind = slowness.unpolled or slowness.longest_gap_ns >= LEAST_PAUSE_NS
+    if paused or blind or not slowness.channels or not often or not seen.all_in(logs):
         return None
     links = counted(len(slowness.channels), "link")
     return f"on {links} between ranks chunks that are ready and have credit are handed over at once"

@@ -31,3 +31,11 @@ def poll_gaps(connection: DuckDBPyConnection, sources: Collection[int]) -> Mappi
         return {}
     limit = max(_LEAST_GAP_NS, _FACTOR * float(np.median([gap for _, gap, _ in found])))
     return {rank: gap for rank, gap, often in sorted(found) if often and gap >= limit}
+
+
+def longest_gap(connection: DuckDBPyConnection, sources: Collection[int]) -> float:
+    """The longest time (ns) for which a proxy of the given logs left a queue pair with work alone; 0 where none did."""
+    asked = {"sources": sorted(sources)}
+    query = "SELECT max(poll_gap_ns) FROM wr_samples WHERE list_contains($sources, source_id)"
+    (found,) = connection.execute(query, asked).fetchall()[0]
+    return float(found or 0.0)

@@ -15,7 +15,7 @@ from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stag
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.group_paces import GroupPaces, group_paces
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
-from forensics.rules.reductions.network.poll_gaps import poll_gaps
+from forensics.rules.reductions.network.poll_gaps import longest_gap, poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import Pauses, pauses
 from forensics.rules.reductions.network.slow_ends import Link
 from forensics.rules.reductions.network.stragglers import Straggler, stragglers
@@ -34,8 +34,8 @@ LEAST_SHARE_BESIDE = 0.005
 _FEW_FLOWS, _HALVED, _MANY_PEERS = 3, 1.9, 4
 # Of the order of arrival, what is below is the scheduler's.
 _LEAST_LATENESS_NS = 100_000
-# A proxy that is scheduled looks every few microseconds; a pause of this length is not one of its turns.
-_LEAST_PAUSE_NS = 5_000_000
+LEAST_PAUSE_NS = 5_000_000
+"""A proxy that is scheduled looks every few microseconds; a pause of this length is not one of its turns."""
 # A proxy that does not run sees completions late too: the smaller part is the consequence.
 _PAUSE_FACTOR = 3.0
 # Of what a buffer stays too long: on average half of a gap, and not every buffer meets one.
@@ -58,6 +58,7 @@ class Slowness:
     unpolled: Mapping[int, float] = field(default_factory=dict)
     unstated: tuple[Straggler, ...] = ()
     paces: GroupPaces = field(default_factory=GroupPaces)
+    longest_gap_ns: float = 0.0
     _slowest: dict[tuple[int, int | None], PairRate] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,11 +188,12 @@ def slowness(
         pairs=pairs,
         stages=flow_stages(connection, sources),
         stragglers=stated,
-        pauses=pauses(connection, _LEAST_PAUSE_NS),
+        pauses=pauses(connection, LEAST_PAUSE_NS),
         holds=gpu_holds(connection),
         unpolled=poll_gaps(connection, sources),
         unstated=unstated,
         paces=group_paces(connection, channels, hosts, slower),
+        longest_gap_ns=longest_gap(connection, sources),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found

@@ -28,6 +28,7 @@ from forensics.rules.reductions.network.flow_faults import (
 )
 from forensics.rules.reductions.network.flow_states import Reached, _both, _sender_alone, judged
 from forensics.rules.reductions.network.held_devices import HeldByEnded, HeldDevices
+from forensics.rules.reductions.network.host_calls import HeldInHosts
 from forensics.rules.reductions.network.host_places import HostPlaces
 from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.network.work_requests import QueuePairs
@@ -398,12 +399,16 @@ def test_a_gpu_that_waits_for_what_its_own_proxy_does_not_fetch_is_not_the_one(s
     assert left_by_proxy(FaultyFlows((flow(1, 2, FlowState.GPU_NOT_READY, order=4), flow(0, 1, state)))) == frozenset()
 
 
-def gpus_named(holders: int, inversions: OrderInversions) -> list[tuple[int, ...]]:
+def gpus_named(
+    holders: int, inversions: OrderInversions, inside: frozenset[int] = frozenset()
+) -> list[tuple[int, ...]]:  # fmt: skip
     faulty = FaultyFlows(tuple(flow(rank, rank + 8, FlowState.GPU_NOT_READY, kind="p2p") for rank in range(holders)))
     roster, text = Roster({rank: RankFacts(rank) for rank in range(16)}, 16), create_autospec(EvidenceText, instance=True)
     text.stack.return_value = text.process.return_value = ()
     nobody = HeldByEnded(frozenset())
-    found = GPU_NOT_READY.evaluate(roster, nobody, faulty, OpenFlows(()), NOWHERE, text, GpuErrors(), inversions)
+    found = GPU_NOT_READY.evaluate(
+        roster, nobody, faulty, OpenFlows(()), NOWHERE, text, GpuErrors(), inversions, HeldInHosts(inside)
+    )
     return [each.ranks for each in found]
 
 
@@ -411,6 +416,10 @@ def gpus_named(holders: int, inversions: OrderInversions) -> list[tuple[int, ...
 def test_devices_of_many_ranks_do_not_fail_at_once(holders: int, named: list[tuple[int, ...]]) -> None:
     """They stand in calls inside their hosts, which no flow shows."""
     assert gpus_named(holders, OrderInversions(())) == named
+
+
+def test_the_device_that_the_others_of_its_host_wait_for_is_the_one() -> None:
+    assert gpus_named(4, OrderInversions(()), frozenset({0, 1, 3})) == [(2,)]
 
 
 @pytest.mark.parametrize(
