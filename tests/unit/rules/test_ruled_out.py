@@ -13,6 +13,7 @@ from forensics.case.build import open_case
 from forensics.rules.engine import discover, find, run, supply_of
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.line_uses import LineUse, LineUses
+from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -148,6 +149,10 @@ def channel(sender: int, **other: object) -> ChannelFlows:
     return replace(CHANNEL, sender=sender, receiver=(sender + 1) % 4, **other)  # type: ignore[arg-type]
 
 
+RING = {(n, (n + 1) % 4): (channel(n),) for n in range(4)}
+PAIR = PairRate(0, 1, "mlx5_0/7", "mlx5_0", 1, 500, 1e9, 1e9, 8, 0.0, 0.0, "log", spread=0.1)
+
+
 def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int = 20) -> Straggler:
     return Straggler(
         1, "dp", "all_reduce", members, calls, 6, calls, 1e6, 1e5, 6e6, share, 0.0, 0.0, 0.0, 1e6, 0.0, "log", turns=calls
@@ -158,9 +163,15 @@ def straggler(share: float, members: tuple[int, ...] = (0, 1, 2, 3), calls: int 
     ("code", "slowness", "logs", "expected"),
     [
         ("FX171", Slowness(channels={(n, (n + 1) % 4): (channel(n),) for n in range(4)}), range(4), "ruled_out"),
+        ("FX171", Slowness(channels=RING, pairs=(PAIR,)), range(4), "ruled_out"),
+        ("FX171", Slowness(channels=RING, pairs=(replace(PAIR, rate=5e8),)), range(4), "silent"),
+        ("FX171", Slowness(channels=RING, pairs=(replace(PAIR, rate=5e8, spread=0.5),)), range(4), "ruled_out"),
         ("FX171", Slowness(channels={(0, 1): (channel(0, flows=2),)}), range(4), "silent"),
         ("FX171", Slowness(channels={(0, 1): (channel(0, peers=0),)}), range(4), "silent"),
         ("FX171", Slowness(channels={(n, (n + 1) % 4): (channel(n),) for n in range(4)}), range(3), "silent"),
+        ("FX173", Slowness(channels=RING), range(4), "ruled_out"),
+        ("FX173", Slowness(channels=RING, longest_gap_ns=4e6), range(4), "ruled_out"),
+        ("FX173", Slowness(channels=RING, longest_gap_ns=8e6), range(4), "silent"),
         ("FX172", Slowness(stragglers=(straggler(0.01),)), range(4), "ruled_out"),
         ("FX172", Slowness(stragglers=(straggler(0.3),)), range(4), "silent"),
         ("FX172", Slowness(stragglers=(straggler(0.01, calls=5),)), range(4), "silent"),
