@@ -213,15 +213,32 @@ def _work(progress: Progress, finding: Finding, rank: int) -> str | None:
 
 def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
     """Say that a first rank, which evaluates and saves for all, sleeps there, or may: a stack alone does not show a sleep."""
-    found = activity_of(progress.stacks, rank)
-    if found is None or not _is_first(progress, finding):
+    found, facts = activity_of(progress.stacks, rank), progress.roster.rank(rank)
+    if not _is_first(progress, finding):
         return None
+    met = _meet_at_barrier(progress, finding)
+    if found is None:
+        unseen = met and not facts.thread_states
+        return (
+            "it may be: calls alone tell of it, and a first rank works for all while they are in a barrier" if unseen else None
+        )
     if found.stage is StageName.EVAL and found.wait is WaitKind.SLEEP:
         return "it sleeps for a time in an evaluation, which a first rank does for all"
+    if found.wait is WaitKind.SLEEP and met and (facts.switches or 0) > 1:
+        return "it sleeps and wakes while the others are in a barrier: there a first rank works for all"
     by_stacks = _by_stacks_alone(progress, finding) and not progress.roster.rank(rank).thread_states
     if not (by_stacks and found.unframed) or _is_amid_pass(progress, finding) or progress.spans.get(rank, 0) >= LEAST_SAVE_NS:
         return None
     return "it may be: stacks alone tell of it, and a first rank evaluates and saves for all"
+
+
+def _meet_at_barrier(progress: Progress, finding: Finding) -> bool:
+    """Whether all other ranks of the job wait for its ranks in barriers, at which nothing is exchanged."""
+    waits = tied(finding, progress.graph)
+    calls = [call for wait in waits for call in wait.waiting.values()]
+    others = {rank for wait in waits for rank in wait.waiting}
+    all_wait = {*progress.roster.ranks} - {*finding.ranks} <= others
+    return all_wait and all(call is not None and "barrier" in call.kind for call in calls)
 
 
 def _is_first(progress: Progress, finding: Finding) -> bool:

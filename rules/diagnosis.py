@@ -36,7 +36,7 @@ from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
 from forensics.rules.leads.first import begun_in_nccl, first_leads, of_speed, unproven
 from forensics.rules.leads.frontier import frontier_leads
-from forensics.rules.leads.hosts import host_leads
+from forensics.rules.leads.hosts import crowded_leads, host_leads
 from forensics.rules.leads.one_moment import as_leads, is_lead
 from forensics.rules.leads.power import power_leads
 from forensics.rules.leads.rounds import processor_leads, round_leads
@@ -46,6 +46,7 @@ from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.rows import frontier_labels, frontier_row
 from forensics.rules.reductions.frontier.verdicts import regimes
+from forensics.rules.reductions.hardware.cpu import HostCpu
 from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
@@ -175,7 +176,8 @@ def _where_to_begin(
             return () if steady.by else tuple(supply.call(power_leads))
         stages = (*dict.fromkeys(supply.call(frontier_leads)), *supply.call(power_leads))
         hardware = (*supply.call(of_speed), *supply.call(host_leads))
-        return (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads), *stages, *hardware)
+        of_ranks = (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads))
+        return (*crowded_leads(supply.get(HostCpu)), *of_ranks, *stages, *hardware)
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_leads(judged.assessments, supply.get(Liveness)))

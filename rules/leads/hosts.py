@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import PLAINLY_SHORT, BusyHosts
+from forensics.rules.reductions.hardware.cpu import HostCpu
 from forensics.rules.reductions.hardware.guests import guest_shares
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -16,6 +17,13 @@ _MOST = 0.5
 def host_leads(busy: BusyHosts, hardware: Hardware, roster: Roster) -> tuple[str, ...]:
     """At most one sentence for cores and one for GPUs, of hosts that stand out from most others; neither accuses by itself."""
     return (*_short_of_cores(busy, roster), *_with_guests(hardware, roster))
+
+
+def crowded_leads(cpu: HostCpu) -> tuple[str, ...]:
+    """The one host on which threads of the job wait for cores, where that is so of few: who is late there may lack one."""
+    short = [use for host, use in sorted(cpu.items()) if use.is_short]
+    is_apart = len(short) == 1 and (len(cpu) == 1 or 2 * len(short) <= len(cpu))
+    return tuple(f"what runs on {use.host} beside the job: {use.statement} ({use.source})" for use in short if is_apart)
 
 
 def _short_of_cores(busy: BusyHosts, roster: Roster) -> Iterator[str]:

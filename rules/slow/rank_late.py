@@ -39,6 +39,7 @@ from forensics.rules.reductions.network.long_calls import LongCalls, held_inside
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.axes import Axis
 from forensics.rules.reductions.pipeline.before_stop import LateBeforeStop, before_stop
+from forensics.rules.reductions.pipeline.core_waits import only_lacked_a_core
 from forensics.rules.reductions.pipeline.equals import is_alone, is_of_equals, is_of_stages, unseen_waits
 from forensics.rules.reductions.pipeline.guest_hosts import GuestHosts, findings_of_guests, may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
@@ -47,6 +48,7 @@ from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
 from forensics.rules.reductions.pipeline.waited_elsewhere import arose_in_itself, waited_elsewhere
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
+from forensics.rules.reductions.ranks.processor_time import ProcessorTimes
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.rounds import alone_at_work
 from forensics.rules.reductions.stacks.samples import StacksByRank
@@ -77,7 +79,7 @@ def _evaluate(
     roster: Roster, stacks: StacksByRank, lateness: Latenesses, own: OwnWork, cpu: HostCpu, hardware: Hardware,
     liveness: Liveness, text: EvidenceText, layout: Layout, windows: FrontierWindows, slowness: Slowness,
     before: LateBeforeStop, guests: GuestHosts, long: LongCalls, messages: UnrecordedMessages, busy: BusyHosts,
-    hosts: HostWork, times: StepTimes, paces: CallPaces, judged: JudgedLinks, thresholds: Thresholds,
+    hosts: HostWork, times: StepTimes, used: ProcessorTimes, paces: CallPaces, judged: JudgedLinks, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from (of_guests := list(findings_of_guests(guests, liveness, roster)))
     were = [item for item in before if _material(item, layout, thresholds) and _speaks(item, layout, thresholds)]
@@ -100,7 +102,8 @@ def _evaluate(
     stated = [
         (item, _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds))
         for item, others in _distinguished(late, (own, hosts))
-        if not _is_moment(cpu, roster, item, thresholds) and not is_of_stages(item, layout)
+        if not is_of_stages(item, layout)
+        and not only_lacked_a_core(item, cpu, roster, used, stacks.get(item.rank), thresholds["least_lost_when_short"] * _MS)
     ]
     least = thresholds["least_held_down"]
     heard = (
@@ -144,12 +147,6 @@ def _distinguished(
         passes_on = {rank for rank in (item.rank, *others) if any(rank in known - slow for slow, known in judged)}
         if item.rank not in passes_on:
             yield item, tuple(rank for rank in others if rank not in passes_on)
-
-
-def _is_moment(cpu: HostCpu, roster: Roster, late: Lateness, thresholds: Thresholds) -> bool:
-    """Whether it is late since moments only, on a host where each process waits for a core now and then."""
-    short = any(waits_for_cores(cpu, roster, (late.rank,)))
-    return short and late.since_ns is not None and late.lost_ns < thresholds["least_lost_when_short"] * _MS
 
 
 def _undated(finding: Finding) -> Finding:
