@@ -29,12 +29,13 @@ WITH ends AS (
            min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM ended_flows WHERE kind <> 'p2p' AND number IS NOT NULL GROUP BY communicator, kind, number, rank
 ), lasted AS (
-    SELECT communicator, kind, number, size, scale,
-           end_ns - greatest(start_ns, lag(end_ns) OVER (PARTITION BY communicator, rank ORDER BY end_ns)) AS took_ns FROM ends
+    SELECT communicator, kind, number, size, scale, end_ns - greatest(start_ns, before_ns) AS took_ns,
+           coalesce(start_ns < before_ns, false) AS ahead
+    FROM (SELECT *, lag(end_ns) OVER (PARTITION BY communicator, rank ORDER BY end_ns) AS before_ns FROM ends)
 ), operations AS (
-    SELECT communicator, kind, size, scale, number, min(took_ns) AS took_ns FROM lasted GROUP BY ALL
+    SELECT communicator, kind, size, scale, number, min(took_ns) AS took_ns, bool_and(ahead) AS ahead FROM lasted GROUP BY ALL
 )
-SELECT communicator, kind, size, scale, median(took_ns) FROM operations GROUP BY ALL
+SELECT communicator, kind, size, scale, median(took_ns), 2 * count(*) FILTER (ahead) > count(*) FROM operations GROUP BY ALL
 HAVING count(*) >= {_LEAST_OPERATIONS} ORDER BY ALL
 """
 
@@ -44,13 +45,20 @@ class GroupPaces:
     """What an operation takes (median, ns) by kind, members and power of two of its bytes, then by communicator.
 
     `worst` is the link (sender, receiver) of a communicator on which such buffers stay longest, where that is long, by kind.
-    `slower` are ranks of groups whose calls take longer than those of others by the time that the device was in them.
+    `slower` are ranks of groups whose calls take longer than those of others by the time that the device was in them. `ahead`
+    are communicators, kinds and powers of two of groups that mostly hand an operation over before the one before it has ended:
+    what they seem to take is the time from end to end, which groups that wait for each other have in common.
     """
 
     took: Mapping[tuple[str, int | None, int], Mapping[str, float]] = field(default_factory=dict)
     worst: Mapping[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     hosts: Mapping[int, str | None] = field(default_factory=dict)
     slower: tuple[frozenset[int], ...] = ()
+    ahead: frozenset[tuple[str, str, int]] = frozenset()
+
+    def is_told_by_ends(self, channel: ChannelFlows) -> bool:
+        """Whether the pace of its group is that of a host which runs ahead of its device."""
+        return (channel.communicator, channel.kind, _scale(channel)) in self.ahead
 
     def keeps_up(self, channel: ChannelFlows) -> bool:
         """Whether its group is as fast as most groups of its kind, none of them with a slow link at the same hosts.
@@ -88,8 +96,10 @@ def group_paces(
     what recorders tell of the device shows more.
     """
     took: dict[tuple[str, int | None, int], dict[str, float]] = defaultdict(dict)
-    for label, kind, size, scale, length in connection.execute(_PACES).fetchall():
+    ahead: set[tuple[str, str, int]] = set()
+    for label, kind, size, scale, length, is_ahead in connection.execute(_PACES).fetchall():
         took[kind, size, scale][label] = length
+        ahead |= {(label, kind, scale)} if is_ahead else set()
     worst: dict[tuple[str, str, int], ChannelFlows] = {}
     for channel in channels:
         place = channel.communicator, channel.kind, _scale(channel)
@@ -97,7 +107,11 @@ def group_paces(
         if is_worst and channel.typical_ns >= SLOW_FACTOR * channel.expected_ns:
             worst[place] = channel
     return GroupPaces(
-        took, {place: (each.sender, each.receiver) for place, each in worst.items()}, hosts, tuple(map(frozenset, slower))
+        took,
+        {place: (each.sender, each.receiver) for place, each in worst.items()},
+        hosts,
+        tuple(map(frozenset, slower)),
+        frozenset(ahead),
     )
 
 

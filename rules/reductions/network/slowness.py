@@ -98,7 +98,16 @@ class Slowness:
         stated = pair is not None and pair.slowdown >= LEAST_SLOWDOWN
         few = pair is not None and self._is_slow_so_far(link, pair)
         slow = (channel for channel in self.channels[link] if channel.recurs or (stated and channel.is_longer) or few)
-        return next((each for each in slow if each.share >= least_share and not self.paces.keeps_up(each)), None)
+        return next((each for each in slow if each.share >= least_share and not self._keeps_up(each, pair)), None)
+
+    def _keeps_up(self, channel: ChannelFlows, pair: PairRate | None) -> bool:
+        """Whether a link whose buffers stay long is as fast as its group needs.
+
+        By the time from end to end alone that counts less than work requests that are served at half of the rate: buffers that
+        queue before a link as fast as others are not.
+        """
+        halved = pair is not None and pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
+        return self.paces.keeps_up(channel) and not (halved and self.paces.is_told_by_ends(channel))
 
     def slow_so_far(self) -> dict[Link, ChannelFlows]:
         """Links on which no flow of some channel was fast, too few to accuse them; nothing else speaks against it."""

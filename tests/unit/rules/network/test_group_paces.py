@@ -95,6 +95,20 @@ def test_a_ring_whose_calls_are_slow_on_the_device_has_a_slow_link(connection: D
     assert slow_links(connection, slower=[(0, 4, 8, 12)]) == {(4, 8)}
 
 
+@pytest.mark.parametrize(("begins_ms", "slowdown", "named"), [(120, 3.0, {(4, 8)}), (120, 1.2, set()), (20, 3.0, set())])
+def test_from_end_to_end_rings_that_wait_for_each_other_are_alike(
+    connection: DuckDBPyConnection, begins_ms: int, slowdown: float, named: set[tuple[int, int]]
+) -> None:
+    """Hosts hand operations over before the last one has ended: then work requests at half of the rate tell a slow link."""
+    rings(connection, {0: (1, 20.0)})
+    connection.execute(f"UPDATE ended_flows SET start_ns = end_ns - {begins_ms * MS}")
+    channels = channel_flows(connection)
+    paces = group_paces(connection, channels, {rank: f"n{rank // GROUPS}" for rank in range(GROUPS * MEMBERS)})
+    pair = PairRate(4, 8, "", None, None, 100, 1e9, slowdown * 1e9, 8, 0, 0, "", spread=0.1)
+    by_link = {(each.sender, each.receiver): (each,) for each in channels}
+    assert set(Slowness(channels=by_link, pairs=(pair,), paces=paces).slow_links()) == named
+
+
 def test_one_other_ring_says_nothing(connection: DuckDBPyConnection) -> None:
     rings(connection, {0: (1, 20.0)})
     connection.execute("DELETE FROM ended_flows WHERE communicator IN ('ring 2', 'ring 3')")
