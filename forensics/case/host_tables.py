@@ -38,6 +38,8 @@ _MARKS = (
     b" | Asserted",
 )
 """One of these stands in every such table, also where its head was cut off."""
+_ALONE = b"Unable to determine the device handle"
+"""A loop over hosts prints a line for each, and this one for the host whose GPU is lost."""
 _FORMS = frozenset({"nvidia_smi", "rocm_smi", "ib_counters", "gpu_table", "system_event_log"})
 _FENCE = "```"
 _OF_PERFQUERY = "# Port "
@@ -58,7 +60,7 @@ class _Span(NamedTuple):
 
 def host_tables(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Artefact]]:
     """The text without its tables, and these; the text as it is where it does not hold two of them."""
-    if b"\0" in content or sum(content.count(mark) for mark in _MARKS) < _LEAST:
+    if b"\0" in content or (_ALONE not in content and sum(content.count(mark) for mark in _MARKS) < _LEAST):
         return artefact, []
     whole = without_colours(content).replace(b"\r\n", b"\n")
     lines, own = unstamped(whole).splitlines(keepends=True), whole.splitlines(keepends=True)
@@ -70,7 +72,8 @@ def host_tables(artefact: Artefact, content: bytes) -> tuple[Artefact, list[Arte
     rest = b"".join(b"\n" if number in inside else line for number, line in enumerate(own))
     # What is left of a table whose head was cut off would be taken for that of the next host.
     is_cut = bool(spans) and any(mark in rest for mark in _MARKS) and _is_table(content, artefact.path)
-    if len(spans) < _LEAST and not is_cut:
+    is_lost = len(spans) == 1 and spans[0].host is not None and _ALONE in content
+    if len(spans) < _LEAST and not is_cut and not is_lost:
         return artefact, []
     if not any(text.strip() and not is_command(text) for number, text in enumerate(texts) if number not in inside):
         rest = b""

@@ -94,6 +94,8 @@ PATTERNS = (
         ("| ",),
     ),
     pattern("npu_unhealthy", r"^link status: DOWN\b", "the link of an NPU"),
+    # The device plugin of Kubernetes, which leaves out Xids that programs cause.
+    pattern("gpu_unhealthy", r"XidCriticalError: Xid=(?P<code>\d{1,3}) on Device=(?P<who>GPU-[\w-]{4,64})", "{who} Xid {code}"),
     pattern("alert", rf"^{ALERT}(?P<name>\S{{1,120}}) (?P<where>host=\S{{1,253}}(?: device=\S{{1,80}})?)", "{where} {name}"),
 )
 WORDS = (
@@ -115,5 +117,5 @@ WORDS = (
         NODE_GONE,
         "GLOBAL_RANK: ",
     ),
-    *(TAKEN, "compute.instances.", "lost contact with job shell", "error: pyxis: "),
+    *("XidCriticalError: ", TAKEN, "compute.instances.", "lost contact with job shell", "error: pyxis: "),
 )

@@ -149,8 +149,8 @@ def rows(artefact: Artefact) -> Iterator[Item]:
 def _links(artefact: Artefact) -> Iterator[Batch]:
     """Counters alone: the devices themselves are described by the other forms."""
     lines = Lines(artefact)
-    for number, (up, known) in read_links(lines).items():
-        yield _counters(artefact, f"GPU-{number}", {"nvlinks_up": up, "nvlinks": known})
+    for number, readings in read_links(lines).items():
+        yield _counters(artefact, f"GPU-{number}", readings)
 
 
 def _failed_in_document(artefact: Artefact) -> Iterator[Batch | Problem]:

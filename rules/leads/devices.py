@@ -28,6 +28,10 @@ _ZONES_NS = 15 * 3_600_000_000_000
 # Nodes of a domain of NVLink between hosts with which no other one is connected.
 _APART = "SELECT subject, min(source) FROM logged_event WHERE kind = 'imex_apart' GROUP BY subject ORDER BY subject"
 _NPUS = "SELECT subject, min(source) FROM logged_event WHERE kind = 'npu_unhealthy' GROUP BY subject, locator ORDER BY ALL"
+_UNHEALTHY = r"""
+SELECT regexp_extract(subject, '^(\S+)', 1) AS gpu, min(regexp_extract(subject, '(Xid \d+)$', 1)), min(source)
+FROM logged_event WHERE kind = 'gpu_unhealthy' GROUP BY gpu ORDER BY gpu
+"""
 # Alerts that fire, by the device, or the host, that they are about: one of the job where its hosts are listed.
 _ALERTS = r"""
 SELECT regexp_extract(subject, '^host=(\S+)', 1) AS place, regexp_extract(subject, ' device=(\S+)', 1) AS unit,
@@ -49,7 +53,7 @@ _COUNTED = """
 SELECT coalesce(c.host, s.host), c.device, max(c.value) AS value, min(s.path) FROM counters c JOIN sources s USING (source_id)
 WHERE c.counter = ? AND c.device LIKE 'GPU-%' AND c.value IS NOT NULL GROUP BY ALL ORDER BY value, 1, 2
 """
-_LEAST_GPUS = 4
+_LEAST_GPUS, _LEAST_ERRORS, _OF_OTHERS = 4, 1000, 0.01
 # Whose gradients differ although they were made equal: its GPU, or its copy of the model.
 _NORMS = r"""
 SELECT rank, regexp_extract(subject, '^(\S+)', 1), regexp_extract(subject, 'others=(\S+)', 1),
@@ -67,10 +71,12 @@ def device_leads(connection: DuckDBPyConnection, errors: GpuErrors) -> Iterator[
     yield from _failed_memory(connection)
     yield from _apart_of_domain(connection)
     yield from _unhealthy_npu(connection)
+    yield from _unhealthy_gpu(connection)
     yield from _alerts(connection)
     yield from _slow_pairs(connection)
     yield from _fewer_links(connection)
     yield from _memory_errors(connection)
+    yield from _link_errors(connection)
 
 
 def _failed_tests(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -130,6 +136,14 @@ def _unhealthy_npu(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"{what} and the rank on it: the tool of its vendor finds it alone not in order ({source})"
 
 
+def _unhealthy_gpu(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU; several are of a driver that started anew, or of a switch."""
+    if row := only_row(connection, "log_events", _UNHEALTHY, kinds=("gpu_unhealthy",)):
+        gpu, xid, source = row
+        what = f"the device plugin found it unhealthy ({xid}; {source})"
+        yield f"the kernel log of the host with {gpu}, and the rank on it: {what}"
+
+
 def _alerts(connection: DuckDBPyConnection) -> Iterator[str]:
     """Those of one host, and of one device where all say which."""
     found = rows_of(connection, "log_events", _ALERTS, kinds=("alert",))
@@ -162,6 +176,15 @@ def _memory_errors(connection: DuckDBPyConnection) -> Iterator[str]:
         host, device, errors, path = gpus[-1]
         what = f"uncorrected memory errors since its driver was loaded: {errors:.0f} ({path}), {len(gpus) - 1} others none"
         yield f"{place(device, host)}, and the rank on it: {what}"
+
+
+def _link_errors(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One GPU whose NVLinks count errors, of which all others have next to none; nothing dates them."""
+    gpus = connection.execute(_COUNTED, ["nvlink_errors"]).fetchall()
+    if len(gpus) >= _LEAST_GPUS and gpus[-1][2] >= _LEAST_ERRORS and gpus[-2][2] <= _OF_OTHERS * gpus[-1][2]:
+        host, device, errors, path = gpus[-1]
+        what = f"{errors:.0f} errors since its driver was loaded ({path}), {len(gpus) - 1} others next to none"
+        yield f"NVLinks of {place(device, host)}, and the rank on it: {what}"
 
 
 def norm_differs(connection: DuckDBPyConnection) -> Iterator[str]:

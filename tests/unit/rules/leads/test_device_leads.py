@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recordings.verdicts import verdict_of
+from tests.recordings.verdicts import unnamed, verdict_of
 from tests.unit.ingest.reading import read
 
 ERROR = "ERROR:megatron.core.rerun_state_machine:"
@@ -152,3 +152,36 @@ def test_a_nic_of_another_kind_on_the_only_host_is_not_pointed_at(tmp_path: Path
 )
 def test_links_and_addresses_that_point_nowhere(tmp_path: Path, files: Mapping[str, str]) -> None:
     assert not any(word in first(tmp_path, files) for word in ("PCIe slot", "NCCL_SOCKET_IFNAME"))
+
+
+def link_errors(*errors: int) -> str:
+    """`nvidia-smi nvlink -e`, with two links a GPU."""
+    rows = (
+        "".join(f"\t Link {link}: {kind} Errors: {each}\n" for link in (0, 1) for kind in ("Replay", "CRC")) for each in errors
+    )
+    text = "".join(f"GPU {at}: NVIDIA H100 80GB HBM3 (UUID: GPU-1{at}-aa)\n{row}" for at, row in enumerate(rows))
+    return f"[root@dgx-04 ~]# nvidia-smi nvlink -e\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_lead"),
+    [
+        ((0, 0, 90_000, 3), True),
+        ((0, 0, 3, 0), False),
+        ((0, 90_000, 90_000, 0), False),
+        ((0, 90_000), False),
+        ((0, 0, 0, 0), False),
+    ],
+    ids=["one", "few", "both ends", "two GPUs alone", "none"],
+)
+def test_the_one_gpu_whose_nvlinks_count_errors(tmp_path: Path, errors: tuple[int, ...], is_lead: bool) -> None:
+    leads = unnamed(tmp_path, {"nvlink.txt": link_errors(*errors)}).leads
+    assert any("NVLinks of GPU-2 of dgx-04" in lead for lead in leads) is is_lead
+
+
+@pytest.mark.parametrize(("gpus", "is_lead"), [((2,), True), ((2, 2), True), ((2, 3), False), ((), False)])
+def test_the_one_gpu_that_a_device_plugin_found_unhealthy(tmp_path: Path, gpus: tuple[int, ...], is_lead: bool) -> None:
+    row = "I0311 02:39:51.101122  1 health.go:159] XidCriticalError: Xid=48 on Device=GPU-754{0}-11aa; marking it unhealthy.\n"
+    text = "pre-7b stands since 02:40\n\n$ kubectl logs -n kube-system plugin-tw2td\n" + "".join(map(row.format, gpus))
+    (tmp_path / "ticket.md").write_text(text + "".join(f"step {at}/900 loss 2.{at}\n" for at in range(20)))
+    assert any("GPU-7542-11aa" in lead for lead in verdict_of(tmp_path).leads) is is_lead

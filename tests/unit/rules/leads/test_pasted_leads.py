@@ -94,3 +94,18 @@ def test_one_gpu_of_each_host(tmp_path: Path, hot: tuple[bool, ...], attached: i
     assert not named(verdict)
     held = [lead for lead in verdict.leads if "clocks are held down" in lead]
     assert [expected in lead for lead in held] == [True] if expected else not held
+
+
+LISTED = "GPU 7: NVIDIA H100 80GB HBM3 (UUID: GPU-{0}f2e)"
+UNABLE = "Unable to determine the device handle for GPU6: 0000:BA:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize("above", ["== {0}", "--- {0} ---", "[root@{0} ~]# nvidia-smi -L | tail -1"])
+@pytest.mark.parametrize(("lost", "host"), [((3,), "tn-3"), ((), None), ((2, 3), None)], ids=["one", "none", "two"])
+def test_a_line_of_each_host_of_a_loop(tmp_path: Path, above: str, lost: tuple[int, ...], host: str | None) -> None:
+    rows = (f"{above.format(f'tn-{at}')}\n{UNABLE if at in lost else LISTED.format(at)}\n" for at in range(1, 5))
+    leads = pasted(
+        tmp_path, "ann: job 33 hangs\n\n[bob@login ~]$ for n in $NODES; do ssh $n nvidia-smi -L; done\n" + "".join(rows)
+    ).leads
+    found = [lead for lead in leads if "GPU is lost" in lead]
+    assert [f"of {host}," in lead for lead in found] == [True] if host else not found
