@@ -49,7 +49,8 @@ _OF_WORK = {
 _OF_ITS_OWN = frozenset({46, 62, 109})
 """Of these what no peer causes: what waits for one, or reads memory that one has given back, gets other errors."""
 _TELLERS = {"dcgm_metrics": "DCGM"}
-_DATED = re.compile(r"\[?[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
+# By `dmesg -T`, also behind the time at which something else printed it.
+_DATED = re.compile(r"(?:\[?|.{0,80}? \[)[A-Z][a-z]{2} ([A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4})\]?\s")
 _PID = re.compile(r"\bpid='?(\d{1,9})")
 _BY_DEVICE = re.compile(
     r"(?:CUDA|Cuda|HIP|cuDNN|CUBLAS|cublas|NCCL)\w{0,20} (?:error|failure)|unhandled cuda|illegal memory access"
@@ -181,13 +182,14 @@ def _logged(connection: DuckDBPyConnection) -> Iterator[GpuError]:
     """Errors in kernel logs; what a program can cause counts where its time, or the process it names, ties it to the job."""
     stated = any(has_rows(connection, table, ("xid",)) for table in ("device_events", "log_events"))
     for host, device, code, text, source, time_ns, parser, told in connection.execute(_XIDS).fetchall() if stated else ():
-        pid = _pid(text)
+        pid, wall = _pid(text), wall_ns(text)
+        time_ns = None if wall and time_ns and abs(wall - time_ns) > _ZONES_NS else time_ns
         words = _OF_DEVICE.get(code) or (_OF_WORK.get(code) if time_ns is not None or pid is not None else None)
         if words:
             place, teller = _address(device) or device, _TELLERS.get(parser, "the kernel log")
             said = GpuError(host, place, f"Xid {code} ({words})", code in _OF_DEVICE, source, time_ns, pid, teller)
             of_peer = code in _OF_WORK and code not in _OF_ITS_OWN
-            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=wall_ns(text), of_peer=of_peer, told=told or None)
+            yield replace(said, is_lost=code == _FALLEN_OFF, wall_ns=wall, of_peer=of_peer, told=told or None)
 
 
 def _lost(connection: DuckDBPyConnection) -> Iterator[GpuError]:

@@ -83,3 +83,12 @@ def test_what_a_runtime_of_containers_dates_line_by_line(tmp_path: Path) -> None
     text = f"{LOG}\n[root@h-7 ~]# dmesg -T | tail\n{NIC}"
     dated = "".join(f"2026-03-11T06:00:{at:02d}.{at:09d}Z {line}\n" for at, line in enumerate(text.splitlines()))
     assert any("NIC 0000:9a:00.0 of h-7" in lead for lead in pasted(tmp_path, dated).leads)
+
+
+@pytest.mark.parametrize(("year", "is_lead"), [(2025, False), (2026, True)])
+def test_the_time_at_which_an_old_line_was_printed_is_not_that_of_the_error(tmp_path: Path, year: int, is_lead: bool) -> None:
+    xid = f"[Wed Mar 11 05:59:50 {year}] NVRM: Xid (PCI:0000:4c:00): 46, pid=3001, name=python3, Channel stopped"
+    steps = (f"step {at}/9000 loss 2.{at}" for at in range(20))
+    lines = ["still there?", "[root@k3 ~]# dmesg -T | grep Xid", xid, "$ tail job.log", *steps]
+    text = "".join(f"2026-03-11T06:00:{at:02d}.{at:09d}Z {line}\n" for at, line in enumerate(lines))
+    assert any("Xid 46" in lead for lead in pasted(tmp_path, text).leads) is is_lead
