@@ -226,8 +226,16 @@ def of_window(waits: Waits, matrix: StageMatrix) -> Waiting | None:
             if stage not in (_OPEN, where):
                 times[row, stage, column] = united(found)
     times[:, where] = _filled(times[:, where], known, matrix.durations[:, where])
+    for stage in {stage for by_stage in held.values() for stage in by_stage} - {_OPEN, where}:
+        rows = _met_by_most(times[:, stage], known)
+        times[rows, stage] = _filled(times[rows, stage], known[rows], matrix.durations[rows, stage])
     unstaged = np.minimum(before[:, where], times[:, where])
     return Waiting(times, where, unstaged, bool(known.all()), first, launched, _made(waits, matrix, ends))
+
+
+def _met_by_most(waited: Floats, known: Flags) -> Flags:
+    """In which steps most ranks of which that is known waited in a stage: then the others may have done so too."""
+    return np.asarray(2 * ((waited > 0) & known).sum(axis=1) > known.sum(axis=1))
 
 
 def _made(waits: Waits, matrix: StageMatrix, ends: Ints) -> Made:

@@ -140,3 +140,17 @@ def test_what_the_others_would_have_worked_between_calls_makes_no_rank_long_ther
     late = job("forward", when=lambda step: True, delay_ms=80)
     by = np.where(np.arange(120) % 2, 80 * MS, 45 * MS).astype(int)[:, None] * (np.array(late.ranks) != 3)
     assert blamed(late, calls_of(late, (by, np.minimum(by, 70 * MS)))) == [("forward", (3,))]
+
+
+def test_a_rank_without_recorded_calls_waits_with_the_others_in_other_stages_too() -> None:
+    """All wait for rank 3 in backward, and in one step half a minute in the optimizer; calls of rank 5 were lost."""
+    late = job("backward", rank=3, arrivals=True, steps=40)
+    waited = np.full(late.walls.shape, 110 * MS)
+    waited[:, 3] = 0
+    waits = waits_of(late, 2, waited, unseen=5)
+    assert late.ends is not None
+    end = int(late.ends[7, 4, 0] + late.epoch_ns)
+    waits[0, int(late.steps[7])].append(Wait(end - 30_000 * MS, end - 1, end - 2))
+    found = of_window(waits, late)
+    assert found is not None and found.where == 4 and not found.of_all
+    assert float(np.median(found.times[:, 2, 5])) >= 100 * MS and not found.times[:, 2, 3].any()
