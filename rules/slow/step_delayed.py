@@ -106,6 +106,7 @@ def _finding(
     if worst.is_spread or worst.before_step:  # no pass stands out
         place = CallPlace(stage=place.stage)
     turned, amid = of_either(places, worst, place, in_turn=path.in_turn), place.in_pass or is_amid(worst, places)
+    turned = CallPlace(stage=turned.stage) if _may_be_earlier(worst, place, places) else turned
     lost = sum(delay.excess_ns for delay in found)
     stated = not worst.one_of or _is_narrow(worst.ranks, roster, thresholds["most_members"])
     return Finding(
@@ -123,6 +124,14 @@ def _finding(
         since=roster.since(worst.ranks[0], worst.at_ns, "its host's realtime"),
         next_steps=(advice(worst),),
     )
+
+
+def _may_be_earlier(worst: Delay, place: CallPlace, places: CallPlaces) -> bool:
+    """Whether what came late to the first call of a step, in its backward pass, may have computed longer in forward."""
+    own = places.steps(worst.witness)
+    at = own.record.issued(worst.communicator, worst.sequence) if own else None
+    is_late = not worst.is_transfer and worst.on_host is not True and place.direction == StageName.BACKWARD
+    return is_late and own is not None and at is not None and bool((own.begins == at).any())
 
 
 def _is_narrow(ranks: Sequence[int], roster: Roster, most: float) -> bool:

@@ -55,9 +55,12 @@ def long_stage_of(rank: int, windows: Iterable[FrontierWindow]) -> LongStage | N
     ]
     if not found:
         return None
-    culprit, judged = max(found, key=lambda each: each[0].share)
-    launched = is_of_device(judged, culprit)
-    return LongStage(culprit, stage_of(judged, culprit, launched=launched), culprit.device or launched)
+    culprit, _ = max(found, key=lambda each: each[0].share)
+    same = [(each, judged, is_of_device(judged, each)) for each, judged in found if each.stage == culprit.stage]
+    names = [stage_of(judged, each, launched=launched) for each, judged, launched in same]
+    # A window that shows that it may be another pass goes before those that show less.
+    name = StageName.UNKNOWN if StageName.UNKNOWN in names else names[0]
+    return LongStage(culprit, name, any(each.device or launched for each, _, launched in same))
 
 
 def stage_of(judged: WindowVerdict, culprit: Culprit, *, launched: bool) -> StageName:

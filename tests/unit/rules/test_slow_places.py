@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import create_autospec
 
+import numpy as np
 import pytest
 
 from forensics.case.database import new_case
@@ -14,7 +16,10 @@ from forensics.rules.located import located
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.hardware.allowed_cores import Allowed, AllowedCores
 from forensics.rules.reductions.pipeline.axes import Axis
+from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
+from forensics.rules.slow.step_delayed import _may_be_earlier
 
 RANKS = (0, 1, 2, 3)
 TRANSFER = StageRef(component=Component.COMMUNICATION, operation="all_reduce", communicator="dp")
@@ -70,3 +75,24 @@ def test_few_cores_stand_beside_a_rank_that_is_slow_by_what_it_works(
     assert [each.statement for each in found.evidence] == said
     assert found.next_steps == (("give rank 2 the cores that the others have, and see who is late then",) if is_said else ())
     assert found.cause is Cause.HOST_STALL
+
+
+@pytest.mark.parametrize(
+    ("at", "on_host", "direction", "expected"),
+    [
+        (20, False, "backward", True),
+        (21, False, "backward", False),
+        (20, True, "backward", False),
+        (20, False, "forward", False),
+    ],
+    ids=["the first call", "a later one", "its host", "forward has calls"],
+)
+def test_a_device_late_to_the_first_call_of_a_step_may_have_computed_longer_in_forward(
+    at: int, on_host: bool, direction: str, expected: bool
+) -> None:
+    """Without a call in forward, as with DDP, gradients are the first that a step shows."""
+    delay = Delay(3, 1e8, (1,), "dp", 9, "all_reduce", 0, (0, 0), 1e8, on_host=on_host)
+    places = create_autospec(CallPlaces, instance=True)
+    own = places.steps.return_value
+    own.begins, own.record.issued.return_value = np.array([10, 20, 30]), at
+    assert _may_be_earlier(delay, CallPlace(direction, 0, in_pass=True), places) is expected
