@@ -35,6 +35,7 @@ from forensics.case.plain_text import (
 )
 from forensics.case.saved_documents import MOST_BYTES as MOST_SAVED_BYTES
 from forensics.case.saved_documents import document_text, may_be_saved, without_settled
+from forensics.case.stack_parts import stack_part
 from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import is_command
 from forensics.ingest.interface import LAST_RESORT
@@ -47,7 +48,7 @@ _LIKE_A_COMMAND = re.compile(
     rb"|[\w.-]{1,253}:[~/]\S{0,120} [#$] |(?:\[[\d: T.-]{8,30}\] )?[\w.]{1,63}-[\w.-]{1,61} [#$] )"
 )
 _OF_PROMPTS = (b"$ ", b"# ", b"@")
-# What the reader of a log knows by itself is left to it: stacks, and the lines of a kernel.
+# What the reader of a log knows by itself is left to it: stacks that the job wrote, and the lines of a kernel.
 _PARTS = frozenset(
     {
         *("nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"),
@@ -181,6 +182,8 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
             yield _part(artefact, around, 0)
     if own in _PARTS - {_BOXED, _RAS} and (begin := _log_below(artefact, lines)):
         yield _part(artefact, b"".join(lines[begin:]), begin)
+    if own in (None, _LOG, *_PARTS):
+        yield from stack_part(artefact, lines)
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):

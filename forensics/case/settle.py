@@ -219,13 +219,16 @@ WHERE status = 'ignored'
         'instructions that quote messages')
     AND (rank IS NOT NULL OR NOT EXISTS (SELECT 1 FROM sources WHERE status IN ('ok', 'partial')))
 """
-# What people saved in words may be what they want to have looked at; a bundle's own books are not.
+# What people saved in words may be what they want to have looked at; a bundle's own books are not, nor is what stands around
+# the parts of a text that were read.
 _UNREAD = r"""
 INSERT INTO ingest_warnings
 SELECT NULL, NULL, NULL, 'not read: ' || count(*) || ' text files of no known form, e.g. '
     || array_to_string(list(path ORDER BY path)[1:8], ', ')
 FROM sources WHERE status = 'ignored' AND reason = 'text of no known form'
     AND NOT regexp_matches(path, '(^|/)(SHA256SUMS|redactions\.json)$')
+    AND NOT EXISTS (SELECT 1 FROM sources p WHERE p.status IN ('ok', 'partial')
+        AND (p.path = sources.path OR starts_with(p.path, sources.path || '/')))
     AND source_id NOT IN (SELECT source_id FROM ingest_warnings WHERE source_id IS NOT NULL) HAVING count(*) > 0
 """
 LINES = 3

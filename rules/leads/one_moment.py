@@ -14,6 +14,7 @@ from dataclasses import replace
 from forensics.model import Cause, Confidence, Family, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.device_kernels import DeviceKernels
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.standstill import Standing, WaitStates
@@ -45,11 +46,14 @@ def is_lead(
     roster: Roster,
     graph: WaitGraph,
     processes: SeenProcesses,
+    kernels: DeviceKernels,
 ) -> bool:
     """Whether one look, that somebody asked for, is all that speaks for the suspects, and nothing shows a standstill."""
     faults = [each for each in judged.assessments if each.fault is not None]
     few = motion.motion is Motion.UNSEEN and all(len(found.main) <= _FEW_LOOKS for found in stacks.values())
-    undated = all(state.standing is Standing.UNKNOWN for state in states)
+    # What goes on is found in another launch by the next look.
+    held = {rank for rank, found in kernels.items() if len(found) == 1 and found[0].seconds > 0}
+    undated = all(state.standing is Standing.UNKNOWN for state in states) and not any({*each.ranks} & held for each in faults)
     on_hosts = all(group.backend in HOST_BACKENDS for group in groups if group.pending)
     # That a collector could have nothing of a rank is more than a look at it; that nobody handed it in is not.
     seen = {rank for rank, facts in roster.ranks.items() if not facts.unseen}

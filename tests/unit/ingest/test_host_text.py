@@ -324,6 +324,8 @@ def test_text_that_is_not_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "dmesg.txt").write_text("[Sat Nov 21 09:11:58 2026] eth0: Link Down\n")
     (tmp_path / "what we tried.txt").write_text("we restarted it twice\n")
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\0")
+    table = "       total  used  free  shared  buff/cache  available\nMem:     503    12   402       1          88        486\n"
+    (tmp_path / "notes.md").write_text("and this came of it\n\n" * 300 + f"```\n{table}```\n")
     found = [evidence.statement for evidence in diagnose(open_case([tmp_path])).warnings if "not read" in evidence.statement]
     assert found == ["not read: 1 text files of no known form, e.g. what we tried.txt"]
 
