@@ -238,7 +238,7 @@ def _meet_at_barrier(progress: Progress, finding: Finding) -> bool:
     calls = [call for wait in waits for call in wait.waiting.values()]
     others = {rank for wait in waits for rank in wait.waiting}
     all_wait = {*progress.roster.ranks} - {*finding.ranks} <= others
-    return all_wait and all(call is not None and "barrier" in call.kind for call in calls)
+    return bool(calls) and all_wait and all(call is not None and "barrier" in call.kind for call in calls)
 
 
 def _is_first(progress: Progress, finding: Finding) -> bool:
