@@ -9,10 +9,11 @@ Files below their names are read one by one (`named_parts`), and what was quoted
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
+from itertools import pairwise
 
 from forensics.bundle.artefact import Artefact
 from forensics.case.bug_reports import parts_of_report
@@ -180,20 +181,33 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
         if own in (None, _RAS) and found is not None and found.name == _LOG:
             wanted = {*_PARTS}
             yield _part(artefact, around, 0)
-    if own in _PARTS - {_BOXED, _RAS} and (begin := _log_below(artefact, lines)):
-        yield _part(artefact, b"".join(lines[begin:]), begin)
-    if own in (None, _LOG, *_PARTS):
-        yield from stack_part(artefact, lines)
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
-    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
-        part = b"".join(lines[begin:end])
-        found = choose(part[:SNIFF_BYTES], artefact.path)
+    each = [(begin, end, _known(artefact, lines[begin:end])) for begin, end in pairwise([*begins, len(lines)])]
+    is_log = own == _LOG
+    if own in _PARTS - {_BOXED, _RAS}:
+        own_lines = {number for begin, end, name in each if name == own for number in range(begin, end)}
+        around = [b"\n" if number in own_lines else line for number, line in enumerate(lines)]
+        if is_log := _known(artefact, around) == _LOG:
+            wanted -= {_LOG}
+            yield _part(artefact, b"".join(around), 0)
+        elif begin := _log_below(artefact, lines):
+            wanted -= {_LOG}
+            yield _part(artefact, b"".join(lines[begin:]), begin)
+    if own in (None, _LOG, *_PARTS):
+        yield from stack_part(artefact, lines)
+    for begin, end, name in each:
         # The log of a job is read as a whole where the text is one.
-        if found is not None and found.name != own and found.name in wanted:
-            yield _part(artefact, part, begin)
-        elif own == _LOG:
-            yield from kernel_part(_part(artefact, part, begin), lines[begin:end])
+        if name != own and name in wanted:
+            yield _part(artefact, b"".join(lines[begin:end]), begin)
+        elif is_log:
+            yield from kernel_part(_part(artefact, b"".join(lines[begin:end]), begin), lines[begin:end])
+
+
+def _known(artefact: Artefact, lines: Sequence[bytes]) -> str | None:
+    """The form of some lines of a text."""
+    found = choose(b"".join(lines).lstrip()[:SNIFF_BYTES], artefact.path)
+    return found.name if found else None
 
 
 def _log_below(artefact: Artefact, lines: list[bytes]) -> int | None:

@@ -72,3 +72,19 @@ def test_whose_they_are_is_not_guessed(tmp_path: Path, text: str) -> None:
 def test_what_the_log_knows_counts_once(tmp_path: Path) -> None:
     known = stacks(command="$ py-spy dump --pid {0}  # rank 3\n", ranks=(3,)).replace("rank 3:\n", "so:\n", 1)
     assert ranks_of(tmp_path, fenced(LOG) + known + stacks(ranks=(0, 1))) == [0, 1, 3]
+
+
+XID = "$ dmesg -T | tail\n[Mon Mar  2 03:12:44 2026] NVRM: Xid (PCI:0000:43:00): 79, pid=4101, name=python, GPU has fallen off the bus.\n"
+PODS = "$ kubectl get pods\nNAME     READY   STATUS    RESTARTS   AGE\nfit-0    1/1     Running   0          3h\nfit-1    0/1     Error     0          3h\n"
+
+
+@pytest.mark.parametrize("other", [XID, PODS], ids=["a kernel", "pods"])
+def test_a_table_above_hides_nothing_and_counts_nothing_twice(tmp_path: Path, other: str) -> None:
+    found = set()
+    for number, order in enumerate(permutations((LOG, FREE, other))):
+        path = tmp_path / f"{number}.md"
+        path.write_text("It hangs:\n\n" + "\n\n".join(map(fenced, order)))
+        case = open_case([path])
+        counts = [case.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in ("log_events", "log_progress")]
+        found.add(tuple(counts))
+    assert found == {(1, 5)}
