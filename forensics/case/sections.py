@@ -169,12 +169,13 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
     lines = content.splitlines(keepends=True)
     wanted = {_SCHEDULER, *_PARTS} if own in (None, _LOG) else {_LOG, _SCHEDULER, *_PARTS}
     wanted |= {_KERNEL, _STACKS} if own == _SCHEDULER else set()
+    is_log = own == _LOG
     if own == _BOXED:
         # What stands around a table need not have a prompt above it.
         around = b"".join(b"\n" if _IN_A_BOX.match(line) else line for line in lines)
         found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
         if found is not None and found.name in (_LOG, _KERNEL):
-            wanted = {*_PARTS}
+            wanted, is_log = {*_PARTS}, found.name == _LOG
             yield _part(artefact, around, 0)
     if _SUMMARY in content and (around := _around_ras(lines)).strip():
         found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
@@ -184,16 +185,10 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
     each = [(begin, end, _known(artefact, lines[begin:end])) for begin, end in pairwise([*begins, len(lines)])]
-    is_log = own == _LOG
-    if own in _PARTS - {_BOXED, _RAS}:
-        own_lines = {number for begin, end, name in each if name == own for number in range(begin, end)}
-        around = [b"\n" if number in own_lines else line for number, line in enumerate(lines)]
-        if is_log := _known(artefact, around) == _LOG:
-            wanted -= {_LOG}
-            yield _part(artefact, b"".join(around), 0)
-        elif begin := _log_below(artefact, lines):
-            wanted -= {_LOG}
-            yield _part(artefact, b"".join(lines[begin:]), begin)
+    if own in _PARTS - {_BOXED, _RAS} and (log := _log_beside(artefact, lines, [one[:2] for one in each if one[2] == own])):
+        wanted -= {_LOG}
+        is_log = not log.lines_before
+        yield log
     if own in (None, _LOG, *_PARTS):
         yield from stack_part(artefact, lines)
     for begin, end, name in each:
@@ -208,6 +203,16 @@ def _known(artefact: Artefact, lines: Sequence[bytes]) -> str | None:
     """The form of some lines of a text."""
     found = choose(b"".join(lines).lstrip()[:SNIFF_BYTES], artefact.path)
     return found.name if found else None
+
+
+def _log_beside(artefact: Artefact, lines: list[bytes], tables: Iterable[tuple[int, int]]) -> Artefact | None:
+    """The log of a job around tables (first line and the one behind the last), or below one that nothing sets off from it."""
+    of_tables = {number for begin, end in tables for number in range(begin, end)}
+    around = [b"\n" if number in of_tables else line for number, line in enumerate(lines)]
+    if _known(artefact, around) == _LOG:
+        return _part(artefact, b"".join(around), 0)
+    begin = _log_below(artefact, lines)
+    return _part(artefact, b"".join(lines[begin:]), begin) if begin else None
 
 
 def _log_below(artefact: Artefact, lines: list[bytes]) -> int | None:

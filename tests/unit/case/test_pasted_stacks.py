@@ -74,8 +74,14 @@ def test_what_the_log_knows_counts_once(tmp_path: Path) -> None:
     assert ranks_of(tmp_path, fenced(LOG) + known + stacks(ranks=(0, 1))) == [0, 1, 3]
 
 
-XID = "$ dmesg -T | tail\n[Mon Mar  2 03:12:44 2026] NVRM: Xid (PCI:0000:43:00): 79, pid=4101, name=python, GPU has fallen off the bus.\n"
-PODS = "$ kubectl get pods\nNAME     READY   STATUS    RESTARTS   AGE\nfit-0    1/1     Running   0          3h\nfit-1    0/1     Error     0          3h\n"
+XID = (
+    "$ dmesg -T | tail\n[Mon Mar  2 03:12:44 2026] NVRM: Xid (PCI:0000:43:00): 79, pid=4101, name=python, "
+    "GPU has fallen off the bus.\n"
+)
+PODS = (
+    "$ kubectl get pods\nNAME     READY   STATUS    RESTARTS   AGE\nfit-0    1/1     Running   0          3h\n"
+    "fit-1    0/1     Error     0          3h\n"
+)
 
 
 @pytest.mark.parametrize("other", [XID, PODS], ids=["a kernel", "pods"])
