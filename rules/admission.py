@@ -218,7 +218,7 @@ def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
         return None
     met = _meet_at_barrier(progress, finding)
     if found is None:
-        unseen = met and not facts.thread_states
+        unseen = met and not facts.thread_states and not progress.logged.overdue
         return (
             "it may be: calls alone tell of it, and a first rank works for all while they are in a barrier" if unseen else None
         )
