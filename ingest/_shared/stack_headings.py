@@ -34,6 +34,13 @@ _RANK = re.compile(
     r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
     re.I,
 )
+# The same with what it is of the rank: "Rank 3 stack:", "2. rank 3 (gpu-7) backtrace", "RANK 3 PY-SPY DUMP".
+_STACK = re.compile(
+    r"(?!\s{4})(?:\d{1,3}[.)]\s)?[=#\s-]*(?:global )?rank[ :#=_-]{0,2}(\d{1,7})(?:'s)?(?: on [\w.-]{1,80}| \([^()]{1,80}\))?"
+    r"(?: (?:py-?spy|python|call|full))?(?: (?:stack ?traces?|stacks?|back ?traces?|traces?|dumps?|output))?[:=#\s-]*",
+    re.I,
+)
+_EMPHASIS = re.compile(r"\*{1,3}|`|(?<!\w)_{1,2}|_{1,2}(?!\w)")
 # What somebody says above a stack: "and rank 4:", "here the one of rank 4 (second try):". Where it compares ranks, or names
 # several, nothing shows whose the stack below is; that it is still of the rank above is the least likely.
 _SAID = re.compile(r"(?=[A-Za-z])(?P<said>[A-Za-z0-9 ,.;'\"()#/_-]{3,120}):\s*")
@@ -100,9 +107,11 @@ def heading_of(line: str) -> Heading | None:
     bare = _TAG.sub("", line) if line.startswith("<") else line
     if found := _RANK.fullmatch(bare):
         return Heading(rank=int(found[1] or found[2]))
+    if "rank" in (lower := bare.lower()) and (found := _STACK.fullmatch(_EMPHASIS.sub("", bare))):
+        return Heading(rank=int(found[1]))
     if _OTHERS.fullmatch(bare):
         return Heading(is_others=True)
-    if "rank" in bare and (said := _SAID.fullmatch(bare)) and (ranks := _NAMED.findall(said["said"])):
+    if "rank" in lower and (said := _SAID.fullmatch(bare)) and (ranks := _NAMED.findall(said["said"])):
         is_one = len({*map(int, ranks)}) == 1 and not _COMPARED.search(said["said"])
         return Heading(rank=int(ranks[0])) if is_one else Heading(is_others=True)
     if found := _PROCESS.fullmatch(line) or _ATTACHED.fullmatch(line):

@@ -344,6 +344,11 @@ def test_text_that_is_not_read_is_said(tmp_path: Path) -> None:
         ">>> rank {} (gpu-12)",
         "The stack for rank{}:",
         "py-spy dump of rank {}",
+        "Rank {} stack:",
+        "**rank {}** (gpu-12):",
+        "2. rank {} backtrace",
+        "<summary>Rank {} stack</summary>",
+        "Rank {} on gpu-12 shows:",
     ],
 )
 def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None:
@@ -361,6 +366,9 @@ def test_headings_tell_the_ranks_of_stacks(tmp_path: Path, heading: str) -> None
         "TP{}]",
         "local rank {}",
         "rank {} waits for its peers",
+        "Rank {} looks like rank 3:",
+        "rank {} stack differs",
+        "rank {} dumps core",
         "tp_rank {}",
         "== node_rank={} ==",
         "--rank {} --world-size 4",
