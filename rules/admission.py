@@ -226,7 +226,7 @@ def _pauses(progress: Progress, finding: Finding, rank: int) -> str | None:
         return "it sleeps for a time in an evaluation, which a first rank does for all"
     if found.wait is WaitKind.SLEEP and met and (facts.switches or 0) > 1:
         return "it sleeps and wakes while the others are in a barrier: there a first rank works for all"
-    by_stacks = _by_stacks_alone(progress, finding) and not progress.roster.rank(rank).thread_states
+    by_stacks = _by_stacks_alone(progress, finding) and not facts.thread_states
     if not (by_stacks and found.unframed) or _is_amid_pass(progress, finding) or progress.spans.get(rank, 0) >= LEAST_SAVE_NS:
         return None
     return "it may be: stacks alone tell of it, and a first rank evaluates and saves for all"

@@ -9,7 +9,7 @@ Files below their names are read one by one (`named_parts`), and what was quoted
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -173,18 +173,16 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
     if own == _BOXED:
         # What stands around a table need not have a prompt above it.
         around = b"".join(b"\n" if _IN_A_BOX.match(line) else line for line in lines)
-        found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
-        if found is not None and found.name in (_LOG, _KERNEL):
-            wanted, is_log = {*_PARTS}, found.name == _LOG
+        if (known := _known(artefact, around)) in (_LOG, _KERNEL):
+            wanted, is_log = {*_PARTS}, known == _LOG
             yield _part(artefact, around, 0)
-    if _SUMMARY in content and (around := _around_ras(lines)).strip():
-        found = choose(around.lstrip()[:SNIFF_BYTES], artefact.path)
-        if own in (None, _RAS) and found is not None and found.name == _LOG:
-            wanted = {*_PARTS}
-            yield _part(artefact, around, 0)
+    if own in (None, _RAS) and _SUMMARY in content and _known(artefact, around := _around_ras(lines)) == _LOG:
+        # What the report has no line of is the log that it was pasted into.
+        wanted = {*_PARTS}
+        yield _part(artefact, around, 0)
     commands = [number for number, line in enumerate(lines) if _begins(line)]
     begins = [0, *(number for number in commands[:_MOST_SECTIONS] if number)]
-    each = [(begin, end, _known(artefact, lines[begin:end])) for begin, end in pairwise([*begins, len(lines)])]
+    each = [(begin, end, _known(artefact, b"".join(lines[begin:end]))) for begin, end in pairwise([*begins, len(lines)])]
     if own in _PARTS - {_BOXED, _RAS} and (log := _log_beside(artefact, lines, [one[:2] for one in each if one[2] == own])):
         wanted -= {_LOG}
         is_log = not log.lines_before
@@ -199,18 +197,18 @@ def _sections(artefact: Artefact, content: bytes) -> Iterator[Artefact]:
             yield from kernel_part(_part(artefact, b"".join(lines[begin:end]), begin), lines[begin:end])
 
 
-def _known(artefact: Artefact, lines: Sequence[bytes]) -> str | None:
-    """The form of some lines of a text."""
-    found = choose(b"".join(lines).lstrip()[:SNIFF_BYTES], artefact.path)
+def _known(artefact: Artefact, content: bytes) -> str | None:
+    """The form of a part of a text."""
+    found = choose(content.lstrip()[:SNIFF_BYTES], artefact.path)
     return found.name if found else None
 
 
 def _log_beside(artefact: Artefact, lines: list[bytes], tables: Iterable[tuple[int, int]]) -> Artefact | None:
     """The log of a job around tables (first line and the one behind the last), or below one that nothing sets off from it."""
     of_tables = {number for begin, end in tables for number in range(begin, end)}
-    around = [b"\n" if number in of_tables else line for number, line in enumerate(lines)]
+    around = b"".join(b"\n" if number in of_tables else line for number, line in enumerate(lines))
     if _known(artefact, around) == _LOG:
-        return _part(artefact, b"".join(around), 0)
+        return _part(artefact, around, 0)
     begin = _log_below(artefact, lines)
     return _part(artefact, b"".join(lines[begin:]), begin) if begin else None
 

@@ -227,8 +227,10 @@ SELECT NULL, NULL, NULL, 'not read: ' || count(*) || ' text files of no known fo
     || array_to_string(list(path ORDER BY path)[1:8], ', ')
 FROM sources WHERE status = 'ignored' AND reason = 'text of no known form'
     AND NOT regexp_matches(path, '(^|/)(SHA256SUMS|redactions\.json)$')
-    AND NOT EXISTS (SELECT 1 FROM sources p WHERE p.status IN ('ok', 'partial')
-        AND (p.path = sources.path OR starts_with(p.path, sources.path || '/')))
+    AND path NOT IN (
+        SELECT array_to_string(words[1:last], '/') FROM (
+            SELECT words, unnest(range(1, len(words) + 1)) AS last
+            FROM (SELECT string_split(path, '/') AS words FROM sources WHERE status IN ('ok', 'partial'))))
     AND source_id NOT IN (SELECT source_id FROM ingest_warnings WHERE source_id IS NOT NULL) HAVING count(*) > 0
 """
 LINES = 3
