@@ -15,10 +15,15 @@ LONGEST_HEADING = 160
 _STACKS_OF = (
     r"(?:the )?(?:call |python |py-spy )?(?:stacks?|stack ?traces?|traces?|back ?traces?|dumps?|output) (?:of|for|from|on) "
 )
-# The stacks of those that nobody counts: "The stack for all other ranks:".
+# The stacks of those that nobody counts: "The stack for all other ranks:", "3 processes in:".
 _OTHERS = re.compile(
     rf"(?!\s{{4}})[=#*\s-]*(?:{_STACKS_OF})?(?:(?:all |the )*(?:others?|remaining)|(?:the )?rest of(?: the)?)"
     r"(?: \d{1,7})?(?: ranks?| workers?| processes)\b[^:.]{0,60}[:=#*\s-]*",
+    re.I,
+)
+_SOME = re.compile(
+    r"(?=[A-Za-z0-9])(?!.*\bthreads?\b)[\w ,.;'()#/-]{0,80}?\b(?:(?:every\w{3} )?(?:else|others?)|remaining|rest"
+    r"|\d{1,7} (?:(?:out )?of \d{1,7} )?(?:\w{1,12} )?(?:ranks|processes|workers|gpus))\b[\w ,.;'()#/-]{0,80}:\s*",
     re.I,
 )
 # A heading of a text with the stacks of several ranks, such as "=== Rank 3 ===", "Rank 3: http://node-1:25999", or the command
@@ -34,17 +39,35 @@ _RANK = re.compile(
     r"(?:global[ _]?)?rank[ :#=_-]{0,2}(\d{1,7})(?:[\s,|/()]{1,4}[\w.:@/=-]{1,80}){0,4}\)?\s*(?:[\]=#*<:-]{1,}\s*)?",
     re.I,
 )
-# The same with what it is of the rank: "Rank 3 stack:", "2. rank 3 (gpu-7) backtrace", "RANK 3 PY-SPY DUMP".
-_STACK = re.compile(
-    r"(?!\s{4})(?:\d{1,3}[.)]\s)?[=#\s-]*(?:global )?rank[ :#=_-]{0,2}(\d{1,7})(?:'s)?(?: on [\w.-]{1,80}| \([^()]{1,80}\))?"
-    r"(?: (?:py-?spy|python|call|full))?(?: (?:stack ?traces?|stacks?|back ?traces?|traces?|dumps?|output))?[:=#\s-]*",
+# What people write beside the rank, in any order: "py-spy for rank 3 (pid 88)", "Node 0 GPU 3 (global rank 3)",
+# "rank 3 的堆栈". A line with any other word says something of a rank.
+_MENTIONED = re.compile(
+    r"(?<![A-Za-z0-9.-])(?P<kind>(?:global|world|local|node|group|[tpdce]p)[ _-]?)?rank[ :=#_-]{0,3}(?P<rank>\d{1,7})"
+    r"(?: ?/ ?\d{1,7}| of \d{1,7})?(?![\dA-Za-z]|\.\d)",
     re.I,
 )
+_WHOLE = ("global", "world")
+_NUMBERED = re.compile(
+    r"(?<![A-Za-z0-9])(?:(pid|process|proc)|tid|thread|gpu|cuda|device|node|host|worker)(?: id)?[ :=#]{0,3}(\d{1,9})(?![\w.])",
+    re.I,
+)
+_BESIDE = re.compile(
+    r"(?:and|the|this|is|are|here|now|of|for|from|on|at|in|a|s|py-?spy|pystack|gdb|python|native|call|full|main|all|dump(?:s|ed)?"
+    r"|stacks?|stack-?traces?|back-?traces?|traces?|bt|threads?|output|process|proc|pid|worker|trainer|gpu|node|host|second|first|try"
+    r"|von|der|des|prozess|del|de|la|du|pila|pile|стек|процесса?)"
+    r"|(?:的|调用|堆栈|栈|进程|主?线程|卡|号|如下|输出|信息|のスタック|스택)+|[A-Za-z][\w-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}"
+    r"|(?:\d{4}-\d\d-\d\d)?T?(?:\d\d:\d\d(?::\d\d)?Z?)?",
+    re.I,
+)
+_ITEM = re.compile(r"\s{0,3}\d{1,3}[.)]\s")
+_BETWEEN_WORDS = re.compile(r"[^\w.:-]+|(?<!\w)[.:-]+|[.:-]+(?!\w)|(?<!\d):|:(?!\d)")
+_LONGEST_LABEL = 100
 _EMPHASIS = re.compile(r"\*{1,3}|`|(?<!\w)_{1,2}|_{1,2}(?!\w)")
 # What somebody says above a stack: "and rank 4:", "here the one of rank 4 (second try):". Where it compares ranks, or names
 # several, nothing shows whose the stack below is; that it is still of the rank above is the least likely.
-_SAID = re.compile(r"(?=[A-Za-z])(?P<said>[A-Za-z0-9 ,.;'\"()#/_-]{3,120}):\s*")
-_NAMED = re.compile(r"(?<![\w-])ranks?[ #]{0,2}(\d{1,7})\b(?![.\d])", re.I)
+_SAID = re.compile(r"(?=[^\W\d_])(?P<said>[\w ,.;'\"()#/，。；、（）“”-]{3,120})[:：]\s*")
+_NAMED = re.compile(r"(?<![A-Za-z0-9_-])ranks?[ #]{0,2}(\d{1,7})(?![.\dA-Za-z])", re.I)
+_COUNTED = re.compile(r"(?<![A-Za-z_-])ranks?[ #:=]{0,2}\d", re.I)
 _COMPARED = re.compile(
     r"\b(?:local|node|group|tp|pp|dp|cp|ep|not|no|other|than|unlike|like|as|compared?|vs|except|without|differs?|waits?|with|to|before"
     r"|ranks|after|behind|until|if|because|since)\b",
@@ -107,13 +130,17 @@ def heading_of(line: str) -> Heading | None:
     bare = _TAG.sub("", line) if line.startswith("<") else line
     if found := _RANK.fullmatch(bare):
         return Heading(rank=int(found[1] or found[2]))
-    if "rank" in (lower := bare.lower()) and (found := _STACK.fullmatch(_EMPHASIS.sub("", bare))):
-        return Heading(rank=int(found[1]))
+    if "rank" in (lower := bare.lower()) and (label := _of_label(_EMPHASIS.sub(" ", bare))):
+        return label
     if _OTHERS.fullmatch(bare):
         return Heading(is_others=True)
-    if "rank" in lower and (said := _SAID.fullmatch(bare)) and (ranks := _NAMED.findall(said["said"])):
-        is_one = len({*map(int, ranks)}) == 1 and not _COMPARED.search(said["said"])
-        return Heading(rank=int(ranks[0])) if is_one else Heading(is_others=True)
+    if "rank" in lower and (said := _SAID.fullmatch(bare)) and _COUNTED.search(said["said"]):
+        ranks = {*map(int, _NAMED.findall(said["said"]))}
+        # Words of a language that is not known here may compare.
+        is_one = len(ranks) == 1 and bare.isascii() and not _COMPARED.search(said["said"])
+        return Heading(rank=ranks.pop()) if is_one else Heading(is_others=True)
+    if _SOME.fullmatch(bare):
+        return Heading(is_others=True)
     if found := _PROCESS.fullmatch(line) or _ATTACHED.fullmatch(line):
         return Heading(pid=int(found[1]))
     if "RANK=" in line and (found := _ENVIRONMENT.fullmatch(line)):
@@ -143,6 +170,22 @@ def place_in(path: str) -> str | None:
     """The host or pod that a file is called by; None where its name is none, or counts moments."""
     stem = path.rpartition("/")[2].partition(".")[0]
     return stem if _BARE.fullmatch(stem) is not None and _NO_PLACE.fullmatch(stem) is None else None
+
+
+def _of_label(line: str) -> Heading | None:
+    """What a line says that has ranks and words about stacks alone; one of part of the job, or of several, is of others."""
+    line = _ITEM.sub("", line, count=1)
+    if len(line) > _LONGEST_LABEL or line.startswith("    ") or not (mentions := list(_MENTIONED.finditer(line))):
+        return None
+    numbered = _NUMBERED.findall(_MENTIONED.sub(" ", line))
+    rest = _NUMBERED.sub(" ", _MENTIONED.sub(" ", line))
+    if not all(_BESIDE.fullmatch(word) for word in _BETWEEN_WORDS.split(rest)):
+        return None
+    whole = {int(each["rank"]) for each in mentions if (each["kind"] or "world").rstrip(" _-").lower() in _WHOLE}
+    pids = {int(number) for kind, number in numbered if kind}
+    if len(whole) != 1 or len(pids) > 1:
+        return Heading(is_others=True)
+    return Heading(rank=whole.pop(), pid=pids.pop() if pids else None)
 
 
 def _of_command(line: str) -> Heading | None:
