@@ -33,6 +33,7 @@ def test_a_silence_that_its_place_never_had_accuses(seed: int, tmp_path: Path) -
     assert named("kernel-hang@rank6/forward", seed, 7.0, tmp_path) == {6, 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [1.0, 2.0, 4.0, 6.0, 8.0])
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_silence_of_a_save_accuses_nobody(seed: int, after_s: float, tmp_path: Path) -> None:
