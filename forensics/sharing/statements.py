@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from forensics.bundle.redaction import may_hold_secret, redact
 
 Statements = TypeVar("Statements")
+_PLAIN = frozenset({int, float, bool, type(None)})
 
 
 def without_secrets(stated: Statements) -> Statements:
@@ -27,6 +28,8 @@ def _cleaned(value: Any, text: Callable[[str], str]) -> Any:
     """Members of enumerations are texts by type only and stay."""
     if type(value) is str:
         return text(value)
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, tuple):
         kept = [_cleaned(each, text) for each in value]
         return value if all(one is other for one, other in zip(value, kept, strict=True)) else _as_before(value, kept)

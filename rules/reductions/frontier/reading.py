@@ -16,6 +16,7 @@ from forensics.rules.reductions.frontier.accounting import Flags, Floats, Ints
 from forensics.rules.reductions.frontier.barriers import with_barriers
 from forensics.rules.reductions.frontier.ended import ended
 from forensics.rules.reductions.frontier.matrix import Column, StageMatrix, merged_order
+from forensics.rules.reductions.frontier.recorded import RecordedSpans, recorded_spans
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow, dated
 from forensics.rules.reductions.frontier.waits import collective_waits, limited, of_window
 from forensics.rules.reductions.frontier.window_cuts import WindowCut, window_cuts
@@ -26,22 +27,6 @@ FrontierWindows = NewType("FrontierWindows", tuple[FrontierWindow, ...])
 """Windows of recorded stages."""
 
 MOST_WINDOWS = 8
-ARRIVED = "arrived"
-"""Name of the side channel that shows how long a rank worked in a stage before it only waited for others."""
-
-# One source a rank: of the kind of evidence that most ranks have, and of the newest process of the rank.
-_CHOSEN = """
-CREATE OR REPLACE TEMP TABLE chosen_stages AS
-WITH seen AS (
-    SELECT t.source_id, t.rank, s.kind, s.path, max(t.begin_ns) AS newest, count(*) AS steps
-    FROM steps t JOIN sources s USING (source_id)
-    WHERE t.rank IS NOT NULL AND t.step IS NOT NULL AND t.wall_ns IS NOT NULL AND t.begin_ns IS NOT NULL GROUP BY ALL
-), kinds AS (
-    SELECT kind FROM seen GROUP BY kind ORDER BY count(DISTINCT rank) DESC, sum(steps) DESC, kind LIMIT 1
-)
-SELECT source_id, rank, kind, path FROM seen JOIN kinds USING (kind)
-QUALIFY row_number() OVER (PARTITION BY rank ORDER BY newest DESC, source_id DESC) = 1
-"""
 _ROLES = """
 SELECT c.rank, min(p.group_role), (SELECT min(host) FROM sources s WHERE s.source_id = c.source_id),
     (SELECT min(host) FROM ranks r WHERE r.rank = c.rank), min(c.path), min(c.kind)
@@ -53,40 +38,6 @@ SELECT m.rank, min(m.position) FROM members m JOIN communicators c USING (commun
 WHERE c.description ILIKE '%pipeline%' AND c.description NOT ILIKE '%embedding%' AND c.size > 1 AND c.method <> 'peers'
 GROUP BY m.rank HAVING count(DISTINCT m.position) = 1
 """
-_STEPS = """
-SELECT rank, step, min(begin_ns) AS begin_ns, sum(wall_ns) AS wall_ns FROM steps JOIN chosen_stages USING (source_id, rank)
-WHERE step IS NOT NULL GROUP BY rank, step ORDER BY step, rank
-"""
-_KEYS = """
-CREATE OR REPLACE TEMP TABLE stage_keys AS
-SELECT row_number() OVER (ORDER BY stage, substage, substep) - 1 AS key, * FROM (
-    SELECT DISTINCT stage, coalesce(substage, '') AS substage, coalesce(substep, 0) AS substep
-    FROM stage_spans JOIN chosen_stages USING (source_id, rank) WHERE NOT coalesce(side_channel, false))
-"""
-_SPANS = """
-SELECT p.rank, p.step, k.key, hash(min(p.schema_hash)) >> 1 AS schema, avg(p.order_index) AS place,
-    sum(p.duration_ns) AS duration, max(p.begin_ns + p.duration_ns) AS ended, sum(p.device_ns) AS device
-FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
-JOIN stage_keys k ON k.stage = p.stage AND k.substage = coalesce(p.substage, '') AND k.substep = coalesce(p.substep, 0)
-WHERE NOT coalesce(p.side_channel, false) AND p.duration_ns >= 0 GROUP BY p.rank, p.step, k.key
-"""
-_SIDES = f"""
-SELECT p.rank, p.step, p.stage, coalesce(p.substage, '') = '{ARRIVED}' AS arrived,
-    sum(p.duration_ns) AS duration, sum(p.device_ns) AS device, bool_or(p.device_ready IS NOT NULL) AS asked
-FROM stage_spans p JOIN chosen_stages USING (source_id, rank)
-WHERE p.side_channel AND (p.device_ready IS NOT NULL OR p.device_ns IS NOT NULL OR p.substage = '{ARRIVED}')
-GROUP BY ALL ORDER BY ALL
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Rows of the case as arrays by column name."""
-
-    steps: Mapping[str, Any]
-    spans: Mapping[str, Any]
-    sides: Mapping[str, Any]
-    keys: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +69,15 @@ def stage_matrices(connection: DuckDBPyConnection, world_size: int | None) -> tu
     """The longest windows of every group of ranks that play the same part, in the order of groups and steps."""
     if not has_rows(connection, "steps"):
         return ()
-    connection.execute(_CHOSEN)
-    connection.execute(_KEYS)
-    keys = tuple(
-        Column(*row) for row in connection.execute("SELECT stage, substage, substep FROM stage_keys ORDER BY key").fetchall()
-    )
-    if not keys:
+    read = recorded_spans(connection)
+    if read is None:
         return ()
-    steps, spans, sides = (connection.execute(sql).fetchnumpy() for sql in (_STEPS, _SPANS, _SIDES))
-    read = _Read(steps, spans, sides, keys)
     found: list[StageMatrix] = []
     groups = _groups(connection)
     for group in groups:
         expected = range(world_size or 0) if len(groups) == 1 else ()
         found += _windows(read, group, tuple(expected))
-    for table in ("chosen_stages", "stage_keys"):
-        connection.execute(f"DROP TABLE {table}")
+    connection.execute("DROP TABLE chosen_stages")
     return tuple(found)
 
 
@@ -156,7 +100,7 @@ def _groups(connection: DuckDBPyConnection) -> list[_Group]:
     ]
 
 
-def _windows(read: _Read, group: _Group, expected: tuple[int, ...]) -> list[StageMatrix]:
+def _windows(read: RecordedSpans, group: _Group, expected: tuple[int, ...]) -> list[StageMatrix]:
     """Windows of a group in order of their steps."""
     mine = np.isin(read.steps["rank"], group.ranks)
     rank, step = read.steps["rank"][mine], read.steps["step"][mine]
@@ -181,7 +125,7 @@ class _Cells:
     """Everything of one group, from which windows are cut; arrays are `[step, rank]` over all its steps and ranks."""
 
     group: _Group
-    read: _Read
+    read: RecordedSpans
     spans: Mapping[str, Any]
     at: tuple[Ints, Ints]
     numbers: Ints
@@ -193,13 +137,14 @@ class _Cells:
         """The matrix of some steps and ranks."""
         run, there = chosen.steps, np.flatnonzero(chosen.ranks)
         inside = (self.at[0] >= run.start) & (self.at[0] < run.stop) & chosen.ranks[self.at[1]]
-        spans = {name: np.ma.getdata(values)[inside] for name, values in self.spans.items()}
+        whole = slice(None) if inside.all() else inside
+        spans = {name: np.ma.getdata(values)[whole] for name, values in self.spans.items()}
         row, place = self.at[0][inside] - run.start, (np.cumsum(chosen.ranks) - 1)[self.at[1][inside]]
         columns, codes, is_ordered, collapsed = self._columns(spans, place)
         shape = (run.stop - run.start, len(columns), len(there))
-        durations, ends = np.zeros(shape), np.full(shape, np.iinfo(np.int64).min)
-        np.add.at(durations, (row, codes, place), spans["duration"].astype(np.float64))
-        np.maximum.at(ends, (row, codes, place), spans["ended"].astype(np.int64))
+        cell = (row * shape[1] + codes) * shape[2] + place
+        ends = np.full(shape, np.iinfo(np.int64).min)
+        np.maximum.at(ends.reshape(-1), cell, spans["ended"].astype(np.int64))
         begins = self.begins[run][:, there]
         epoch = int(begins.min()) if begins.size else 0
         ranks = tuple(self.group.ranks[index] for index in there.tolist())
@@ -212,7 +157,7 @@ class _Cells:
             steps=self.numbers[run],
             ranks=ranks,
             columns=columns,
-            durations=durations,
+            durations=_sums(cell, spans["duration"], shape),
             walls=self.walls[run][:, there],
             begins=begins - epoch,
             ends=_filled(ends, begins) - epoch,
@@ -247,14 +192,16 @@ class _Cells:
     ) -> dict[str, Floats]:
         """Time of the device by the broad stage that launched its work, for sources that know it; NaN elsewhere."""
         known = ~np.ma.getmaskarray(self.spans["device"])[inside]
-        times = np.ma.getdata(self.spans["device"])[inside].astype(np.float64)
+        if not known.any():
+            return {}
+        times, (row, codes, place) = np.ma.getdata(self.spans["device"])[inside][known], (part[known] for part in at)
         device: dict[str, Floats] = {}
         for stage in dict.fromkeys(column.stage for column in columns):
-            mine = known & np.isin(at[1], [number for number, column in enumerate(columns) if column.stage == stage])
+            mine = np.isin(codes, [number for number, column in enumerate(columns) if column.stage == stage])
             if mine.any():
                 total, there = np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2]), dtype=np.bool_)
-                np.add.at(total, (at[0][mine], at[2][mine]), times[mine])
-                there[at[0][mine], at[2][mine]] = True
+                np.add.at(total, (row[mine], place[mine]), times[mine].astype(np.float64))
+                there[row[mine], place[mine]] = True
                 device[stage] = np.where(there, total, np.nan)
         return device
 
@@ -276,6 +223,11 @@ class _Cells:
             target[row, column] = sides["duration" if is_arrival else "device"][index]
         asked = Counter(sides["stage"][chosen & sides["asked"].astype(np.bool_)].tolist()) if len(chosen) else Counter()
         return device, dict(asked), arrived
+
+
+def _sums(cell: Ints, values: Floats, shape: tuple[int, int, int]) -> Floats:
+    """The sum of the values of each cell of an array of this shape, whose cells are numbered in their order."""
+    return np.bincount(cell, values, shape[0] * shape[1] * shape[2]).reshape(shape)
 
 
 def _coarse_stages(lists: list[list[Column]]) -> frozenset[str]:

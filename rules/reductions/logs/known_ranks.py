@@ -19,13 +19,14 @@ def case_roster(calls: Calls, shim: ShimLogs, stacks: StacksByRank) -> CaseRoste
     """Note which processes showed no life any more when their log was taken, and whose calls are not all known."""
     known = read_roster(calls.connection, working_threads(stacks))
     gaps = {rank: gap for rank, gap in heartbeat_gaps(shim.values()).items() if gap >= LEAST_HEARTBEAT_GAP_NS}
-    ranks = {
+    noted = {
         rank: replace(
             facts, heartbeat_gap_ns=gaps.get(rank), calls_unrecorded=facts.calls_unrecorded or rank in calls.undetermined
         )
         for rank, facts in known.ranks.items()
+        if rank in gaps or rank in calls.undetermined
     }
-    return CaseRoster(replace(known, ranks=ranks))
+    return CaseRoster(replace(known, ranks={**known.ranks, **noted}))
 
 
 @reduction

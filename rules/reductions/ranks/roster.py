@@ -197,10 +197,9 @@ def read_roster(connection: DuckDBPyConnection, working: Mapping[int, int] | Non
     blank = RankFacts(rank=-1)
     facts = {}
     for rank in sorted(known | set(range(world_size or 0))):
-        base = main_threads.get(rank, blank)
-        fields = processes.get(rank, {})
+        fields = {"host": hosts.get(rank), **processes.get(rank, {})}
         facts[rank] = replace(
-            replace(base, host=hosts.get(rank)),
+            main_threads.get(rank, blank),
             rank=rank,
             has_recorder=rank in recorders,
             dumped=rank in dumped,

@@ -219,7 +219,7 @@ def _digraph(waits: Sequence[Wait], heads: _Heads) -> nx.DiGraph:
 
 def _subordinate(waits: Sequence[Wait], reports: Sequence[Wait]) -> list[Wait]:
     """The reported waits, without those of a rank that waits for nobody by better evidence, for somebody who waits for it."""
-    if not waits:
+    if not (waits and reports):
         return list(reports)
     graph = _digraph(waits, _heads(waits))
     free = {rank for what, rank in graph.nodes if what == "rank" and not graph.out_degree((what, rank))}
