@@ -227,7 +227,8 @@ class _Cells:
 
 def _sums(cell: Ints, values: Floats, shape: tuple[int, int, int]) -> Floats:
     """The sum of the values of each cell of an array of this shape, whose cells are numbered in their order."""
-    return np.bincount(cell, values, shape[0] * shape[1] * shape[2]).reshape(shape)
+    sums = np.bincount(cell, weights=values, minlength=shape[0] * shape[1] * shape[2])
+    return np.asarray(sums, dtype=np.float64).reshape(shape)
 
 
 def _coarse_stages(lists: list[list[Column]]) -> frozenset[str]:
