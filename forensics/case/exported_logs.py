@@ -27,6 +27,7 @@ _DEEPEST = 8
 # A message of Slack is dated by this number, which is its name as well.
 _BLOCK = "\n```\n"
 _MESSAGE = b'"message"'
+_OF_CHAT = re.compile(rb'"type": ?"message"')
 _SECOND = re.compile(r"algo-(?!1\b)\d{1,3}\b")
 _NUMBERED = re.compile(r"-[1-9]\d{0,3}$")
 _NO_ADDRESS, _LONGEST_ADDRESS = re.compile(r"[^\w.:]"), 45
@@ -38,6 +39,11 @@ def may_be_exported(head: bytes) -> bool:
     """Whether a file begins as an export does."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return _BEGIN.match(start) is not None or _header(start.split(b"\n", 1)[0]) is not None or may_be_printed(start)
+
+
+def is_chat(head: bytes) -> bool:
+    """Whether a file begins as an exported channel does: what its messages quote is of any form."""
+    return _BEGIN.match(head.lstrip(b"\xef\xbb\xbf \t\r\n")) is not None and _OF_CHAT.search(head) is not None
 
 
 def lines_of_export(content: bytes) -> bytes | None:

@@ -56,8 +56,9 @@ def unwrapped(content: bytes) -> bytes:
     written = [line for line in lines if line.strip()]
     if len(written) < _LEAST_LINES:
         return content
-    own = sum(line[:1] != b">" and not _OF_A_MAIL.match(line) for line in written)
-    if own <= (1 - _MOSTLY) * len(written) and b">" in (written[0][:1], written[-1][:1]):
+    said = [line for line in written if not _OF_A_MAIL.match(line)] or written
+    own = sum(line[:1] != b">" for line in said)
+    if own <= (1 - _MOSTLY) * len(written) and b">" in (said[0][:1], said[-1][:1]):
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content

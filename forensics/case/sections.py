@@ -18,7 +18,7 @@ from itertools import pairwise
 from forensics.bundle.artefact import Artefact
 from forensics.case.bug_reports import parts_of_report
 from forensics.case.exported_logs import MOST_BYTES as MOST_EXPORTED_BYTES
-from forensics.case.exported_logs import lines_of_export, may_be_exported
+from forensics.case.exported_logs import is_chat, lines_of_export, may_be_exported
 from forensics.case.fired_alerts import lines_of_quoted
 from forensics.case.host_tables import host_tables
 from forensics.case.kernel_parts import kernel_part
@@ -34,6 +34,7 @@ from forensics.case.plain_text import (
     unwrapped,
     without_mentions,
 )
+from forensics.case.printed_dumps import printed_dumps
 from forensics.case.saved_documents import MOST_BYTES as MOST_SAVED_BYTES
 from forensics.case.saved_documents import document_text, may_be_saved, without_settled
 from forensics.case.stack_parts import stack_part
@@ -93,6 +94,7 @@ def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes
     """The files that a text is made of, with their content."""
     is_text = b"\0" not in content[:SNIFF_BYTES]
     named = named_parts(artefact, content) if is_text and any(mark in content for mark in MARKS) else ()
+    named = named or (printed_dumps(artefact, content) if is_text else ())
     yield from ((each, _content(each)) for each in named) if named else ((artefact, content),)
 
 
@@ -135,7 +137,7 @@ def _from_export(artefact: Artefact, head: bytes) -> bytes | None:
     if artefact.stored_bytes > MOST_EXPORTED_BYTES or not may_be_exported(head):
         return None
     known = choose(head, artefact.path)
-    if known is not None and known.name != _LOG:
+    if known is not None and known.name != _LOG and not is_chat(head):
         return None
     content = artefact.begin(MOST_EXPORTED_BYTES + 1)
     return lines_of_export(content) if len(content) <= MOST_EXPORTED_BYTES else None

@@ -89,7 +89,7 @@ class WatchdogLines:
         timeout = _TIMEOUT.search(line)
         if timeout and timeout["sequence"] and len(self._timeouts) < _MAX_TIMEOUTS:
             sequence = int(timeout["sequence"])
-            made = (_kind(timeout["operation"]), integer(timeout["count"]))
+            made = (kind_of(timeout["operation"]), integer(timeout["count"]))
             again = (rank, label) in self._lines and self._timeouts.get(((rank, label), sequence)) != made
             # 0 marks one that gave up on several.
             self._lines[rank, label] = 0 if again else self._lines.get((rank, label), number)
@@ -127,6 +127,6 @@ class WatchdogLines:
             row.is_p2p = row.is_p2p or row.kind in _POINT_TO_POINT
 
 
-def _kind(operation: str) -> str:
+def kind_of(operation: str) -> str:
     """`_ALLGATHER_BASE` as dumps call it: `_all_gather_base`."""
     return re.sub(r"all(reduce|gather|to_?all)", r"all_\1", operation.lower()).replace("toall", "to_all")

@@ -252,7 +252,7 @@ def _placed(
     unplaced: dict[Place, GpuError] = {}
     for error in errors:
         own = known.rank(error.host, error.pid)
-        user = known.among(by_address, error.host, error.address)
+        user = known.among(by_address, error.host or error.told, error.address)
         rank = user if own is None else own if user in (own, None) else None
         if error.time_ns is None and not error.of_device and (own is None or issued):
             continue  # where calls are recorded, whether the rank made some later decides, and nothing shows that

@@ -67,6 +67,21 @@ def test_an_xid_is_of_the_host_above_it(tmp_path: Path, above: str, host: str | 
     assert any((f"GPU 0000:b3:00 of {host}," if host else "GPU 0000:b3:00,") in lead for lead in leads)
 
 
+INIT = (
+    "h-{1}:{0}01:{0}09 [{2}] NCCL INFO ncclCommInitRank comm 0x55d{0} rank {0} nranks 4 cudaDev {2} nvmlDev {2} "
+    "busId {3}000 commId 0x8f01 - Init COMPLETE\n"
+)
+
+
+@pytest.mark.parametrize(("host", "rank"), [("h-7", 1), ("h-8", 3), ("h-9", None)])
+def test_an_xid_below_a_host_is_of_the_rank_that_nccl_places_there(tmp_path: Path, host: str, rank: int | None) -> None:
+    """Both hosts have a GPU at that address; of a third one no rank is known."""
+    start = "".join(INIT.format(at, 7 + at // 2, at % 2, ("4b", "b3")[at % 2]) for at in range(4))
+    leads = pasted(tmp_path, f"{start}\n$ ssh {host} dmesg -T\n{XID}").leads
+    placed = [lead for lead in leads if "Xid 79" in lead]
+    assert placed and all((f"rank {rank}:" if rank is not None else "the rank that uses GPU") in lead for lead in placed)
+
+
 @pytest.mark.parametrize("between", ["### another one", "[root@h-8 ~]# grep Xid /var/log/messages", "$ cat xids.txt"])
 def test_another_heading_or_command_ends_what_is_of_the_host(tmp_path: Path, between: str) -> None:
     for above in ("### dmesg of gpu-a08", "[root@gpu-a08 ~]# dmesg -T"):

@@ -78,7 +78,7 @@ MAIL = "From: ann@x.org\nTo: bob@x.org\nSubject: hang\n\nsee below\n\n"
 
 def test_a_mail_that_quotes_a_text_as_a_whole_is_read_as_that_text() -> None:
     quoted = "".join(f"> {line}\n" for line in LOG.splitlines())
-    for mail in (quoted, MAIL + quoted):
+    for mail in (quoted, MAIL + quoted, f"On Fri, Aug 21, 2026 at 14:30 Ann wrote:\n{quoted}\nstorage?\n"):
         assert LOG in unwrapped(mail.encode()).decode()
         assert unwrapped(mail.encode()).count(b"\n") == mail.count("\n")
 

@@ -36,6 +36,19 @@ def test_a_log_in_a_channel_that_was_exported(tmp_path: Path, is_answer: bool) -
     assert named(verdict_of(tmp_path)) == {2}
 
 
+def test_a_table_in_a_channel_that_was_exported(tmp_path: Path) -> None:
+    """The file begins as a table does that somebody saved: a box stands among the first bytes."""
+    cards = "".join(
+        f"|   {n}  NVIDIA A100-SXM4-80GB          On  | 00000000:{n + 1}0:00.0 Off |                    0 |\n"
+        f"| N/A   43C    P0             188W / 400W  |  70211MiB / 81920MiB |    {0 if n == 5 else 100:3d}%      Default |\n"
+        for n in range(8)
+    )
+    head = "| NVIDIA-SMI 535.161.08   Driver Version: 535.161.08   CUDA Version: 12.2     |\n"
+    chat = [message(10, "stuck at step 2210"), message(20, f"```+---+\n{head}+---+\n{cards}+---+\n```\nfor 10 min")]
+    (tmp_path / "channel.json").write_text(json.dumps(chat, indent=1))
+    assert any("GPU-5, which is idle while 7 others are busy" in lead for lead in verdict_of(tmp_path).leads)
+
+
 def page(block: str) -> str:
     shown = f"<p>When you see</p><pre>{html.escape(block)}</pre><p>restart.</p>"
     return f"<!DOCTYPE html>\n<html><body><h1>Hangs</h1>{shown}</body></html>\n"
