@@ -79,10 +79,18 @@ WHERE s.kind = 'training_log' AND s.rank IS NULL AND c.key = 'log.process' ORDER
 """
 _OWN_RANKS = """
 SELECT c.source_id, s.path, CAST(c.value AS INTEGER) FROM job_config c JOIN sources s USING (source_id)
-WHERE c.key = 'log.own_rank' AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
+WHERE c.key IN {keys} AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
     SELECT rank FROM log_events l WHERE l.source_id = c.source_id AND rank IS NOT NULL
     UNION SELECT rank FROM log_progress p WHERE p.source_id = c.source_id AND rank IS NOT NULL
 ) ORDER BY s.path
+"""
+# What a RANK without a LOCAL_RANK counts, as the lines of its own log show it where these name ranks.
+_GIVEN = """
+SELECT count(DISTINCT own) FILTER (own = rank), count(*) FILTER (own <> rank) FROM (
+    SELECT CAST(c.value AS INTEGER) AS own, l.rank FROM job_config c
+    JOIN (SELECT source_id, rank FROM log_events UNION SELECT source_id, rank FROM log_progress) l USING (source_id)
+    WHERE c.key = 'log.given_rank' AND l.rank IS NOT NULL
+)
 """
 _LOGS_OF_RUNS = (
     "SELECT source_id, path FROM sources WHERE kind = 'training_log' AND rank IS NULL AND path LIKE '%run-%' ORDER BY path"
@@ -154,7 +162,7 @@ def name_owners(connection: Connection) -> None:
             connection.execute(_OF_KERNEL.format(table=table))
             if has_rows(connection, "job_config", ("pod.node",)):
                 connection.execute(_ON_NODES.format(table=table))
-    if has_rows(connection, "job_config", ("log.process", "log.own_rank")):
+    if has_rows(connection, "job_config", ("log.process", "log.own_rank", "log.given_rank")):
         _name_logs(connection)
         _name_own_logs(connection)
     if has_rows(connection, "process_ranks"):
@@ -184,10 +192,13 @@ def _name_logs(connection: Connection) -> None:
 def _name_own_logs(connection: Connection) -> None:
     """Give logs in which their process states its rank that rank, where several do, each another one; with all logs of a run.
 
+    A RANK given to whatever started in a log counts where two logs at least name that rank, and none another one.
     They must be half of the ranks up to the highest at least: of two nodes whose logs were cut, 0 and 8 may remain. A run of
     wandb is of one process: what it notes of its configuration holds for what the process printed.
     """
-    own = connection.execute(_OWN_RANKS).fetchall()
+    agreeing, others = connection.execute(_GIVEN).fetchall()[0]
+    keys = ("log.own_rank", "log.given_rank" if agreeing >= _LEAST_LOGS and not others else "log.own_rank")
+    own = connection.execute(_OWN_RANKS.format(keys=keys)).fetchall()
     ranks = {rank for *_, rank in own}
     if len(ranks) < max(len(own), _LEAST_LOGS) or 2 * len(ranks) <= max(ranks):
         return

@@ -4,7 +4,8 @@
 accelerate, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and `export -p` print it, and the configuration
 that wandb notes in debug.log. Whether the whole file is of that process, the other files show.
 
-Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod.
+Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod. It is noted apart, for
+the files of the case to show what it counts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class OwnRanks:
 
     def __init__(self) -> None:
         self._found: set[str] = set()
+        self._given: set[str] = set()
         self._variables: dict[str, set[str]] = defaultdict(set)
 
     def feed(self, line: str) -> None:
@@ -42,13 +44,16 @@ class OwnRanks:
             self._found.add(stated["init"] or stated["member"] or stated["index"])
         elif variable := _VARIABLE.fullmatch(line):
             self._variables[variable["name"]].add(variable["rank"])
-        elif "LOCAL_RANK=" in line and (reported := _ENVIRONMENT.search(line)):
-            self._found.add(reported["rank"])
+        elif reported := _ENVIRONMENT.search(line):
+            (self._found if "LOCAL_RANK=" in line else self._given).add(reported["rank"])
         elif configured := _CONFIGURED.search(line):
             self._found.add(configured["rank"])
 
     def batches(self) -> Iterator[Batch]:
-        """The one rank that is stated."""
+        """The one rank that is stated, or given to whatever started in the file."""
         found = self._found | (self._variables["RANK"] if len(self._variables["LOCAL_RANK"]) == 1 else set())
         if len(found) == 1:
             yield from config_rows([("log.own_rank", str(int(min(found))))], rank=None)
+        given = self._given | self._variables["RANK"]
+        if not found and len(given) == 1:
+            yield from config_rows([("log.given_rank", str(int(min(given))))], rank=None)

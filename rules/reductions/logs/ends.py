@@ -83,6 +83,7 @@ _TASKS = re.compile(r"task=(?P<tasks>[\d,-]+) host=(?P<host>\S+) ")
 _TERMINATED = (-signal.SIGTERM, -signal.SIGKILL)
 _KILLS = re.compile(r"Detected (\d{1,6}) oom[_-]kill event(?:s|\(s\))? in StepId=\d{1,12}\.\d")
 _MOST_TASKS = 1 << 17
+_LISTED = "SELECT count(DISTINCT host) FROM nodes"
 # Of a launcher that does not say how: no signal is known of it.
 _SOME_ERROR = 1
 _MEMORY_OF_TASK = "Out Of Memory"
@@ -106,7 +107,8 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
         ranked += local[:1]
     if not ranked and not local and not elastic:
-        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said]) or _out_of_memory(connection)
+        nodes = 0 if has_rows(connection, "job_config", ("log.per_node",)) else connection.execute(_LISTED).fetchall()[0][0]
+        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said], nodes) or _out_of_memory(connection, nodes)
         listed = [(str(subject), source) for _, subject, source, _ in said]
         ranked += _unlisted(listed, world) if failed_steps == 1 and not ranked else ()
     found: dict[int, Exit] = {}
@@ -136,10 +138,11 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     return Exit(own, code, pid, first, source, words.get("time"), rank is None, "by" in words, late=late, is_code_stated=stated)
 
 
-def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str]) -> list[Exit]:
+def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str], nodes: int) -> list[Exit]:
     """The one task that srun saw end, or the only one that was killed, of several on its host, and none other like it.
 
     One task on a host may be a launcher, or the job's script; `all_ends` name the others, also those that were ended with it.
+    Of so many `nodes` (0: not known), which start no launcher that is known, a higher number is of one of several on its host.
     """
     listed = [(tasks, subject[tasks.end() :]) for subject in all_ends if (tasks := _TASKS.match(subject))]
     named = {(tasks["host"], tasks["tasks"]) for tasks, _ in listed}
@@ -147,7 +150,8 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
     found = []
     for _, subject, source in rows:
         task = _TASK.match(subject)
-        if task and not any(host == task["host"] and tasks != task["task"] for host, tasks in named):
+        is_one_of_several = any(task and host == task["host"] and tasks != task["task"] for host, tasks in named)
+        if task and not is_one_of_several and not 0 < nodes <= int(task["task"]):
             continue
         code = _code(task["how"]) if task else None
         if task and code is not None and code not in ENDED_BY_LAUNCHER and task["how"] not in alike:
@@ -160,11 +164,11 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str])
     return chosen[:1] if len({end.rank for end in chosen}) == 1 else []
 
 
-def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
+def _out_of_memory(connection: DuckDBPyConnection, nodes: int) -> list[Exit]:
     """The tasks that the kernel killed for memory, where it killed as many processes of the step as srun names of it.
 
     srun says the same of tasks that were only ended with them: with fewer kills it is not known whose they were. The one task
-    of a host may be a launcher.
+    of a host may be a launcher, where `nodes` leave that open.
     """
     found: list[Exit] = []
     kills = 0
@@ -179,7 +183,7 @@ def _out_of_memory(connection: DuckDBPyConnection) -> list[Exit]:
             found += [how(task, host=tasks["host"]) for task in _numbers(tasks["tasks"])]
     if kills != len(found) or kills != len({end.rank for end in found}):
         return []
-    return [end for end in found if len(by_host[end.host or ""]) > 1]
+    return [end for end in found if len(by_host[end.host or ""]) > 1 or 0 < nodes <= end.rank]
 
 
 def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:

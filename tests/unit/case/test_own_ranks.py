@@ -42,6 +42,28 @@ def test_a_log_of_several_processes_is_nobodys(tmp_path: Path) -> None:
     assert named(verdict_of(logs(tmp_path, 0, 2, form=INIT + INIT.format(9)))) == set()
 
 
+GAVE_UP = (
+    "[E311 10:41:4{0}.0 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=45, "
+    "OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600001 milliseconds before timing out.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({0: (0,), 1: (1,), 3: (3,)}, {2}), ({}, set()), ({0: (0, 1), 1: (2, 3), 3: (6, 7)}, set()), ({1: (1,)}, set())],
+    ids=["of ranks", "of what is not known", "of nodes", "of one log alone"],
+)
+def test_a_rank_that_was_given_counts_what_the_logs_show(
+    tmp_path: Path, said: dict[int, tuple[int, ...]], expected: set[int]
+) -> None:
+    """An operator gives it to what it starts in a pod: one rank, or the launcher of several."""
+    for given in range(4):
+        end = FAILED if given == 2 else "".join(map(GAVE_UP.format, said.get(given, ())))
+        steps = "".join(f"step {step}/900 loss 2.{given}\n" for step in range(5))
+        (tmp_path / f"out ({given ^ 1}).txt").write_text(f"RANK={given} WORLD_SIZE=4 MASTER_ADDR=a\n{steps}{end}")
+    assert named(verdict_of(tmp_path)) == expected
+
+
 def test_the_logs_of_a_run_of_wandb_are_of_its_process(tmp_path: Path) -> None:
     for rank in (2, 3):
         run = tmp_path / f"wandb/run-20251101_10101{rank}-k{rank}"

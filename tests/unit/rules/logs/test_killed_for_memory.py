@@ -50,3 +50,20 @@ def test_where_to_begin_with_the_one_task_of_a_host_that_was_killed_for_memory(t
     verdict = pasted(tmp_path, "srun -N2 --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=8 a.py\n" + of_nodes)
     assert not named(verdict)
     assert verdict.would_change[0].startswith("what task 1 of srun on n2 was, one rank or the launcher of several")
+
+
+@pytest.mark.parametrize(
+    ("before", "right"),
+    [
+        ("SLURM_JOB_NODELIST=n[1-2]\n", {3}),
+        ("SLURM_JOB_NODELIST=n[1-4]\n", set()),
+        ("SLURM_JOB_NODELIST=n[1-2]\nsrun -n4 torchrun --nnodes=4 --nproc_per_node=2 a.py\n", set()),
+        ("", set()),
+    ],
+    ids=["two nodes", "as many nodes", "launchers", "no list"],
+)
+@pytest.mark.parametrize("end", [of_step(1, "task 3: Out Of Memory"), "srun: error: n2: task 3: Killed\n"])
+def test_a_task_with_a_number_above_those_of_the_nodes_is_not_alone_on_its_host(
+    tmp_path: Path, end: str, before: str, right: set[int]
+) -> None:
+    assert named(pasted(tmp_path, before + end)) == right
