@@ -17,9 +17,10 @@ from forensics.rules.reductions.stacks.samples import Stacks, StacksByRank
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.rules.reductions.waits.device_waits import DeviceWaits
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, explained_waits, wait_graph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.point_to_point import point_to_point_waits
+from forensics.rules.reductions.waits.sinks import explained_waits, wait_graph
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, unrecorded_wait, waits_by_stack
 
 _LEAST_RANKS = 4

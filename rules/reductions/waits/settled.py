@@ -102,7 +102,10 @@ def _behind(graph: WaitGraph, groups: Communicators) -> set[int]:
     One whose dump is cut may be inside what they wait in, where another one is known not to be.
     """
     roots = [root for root in graph.roots if root.kind is RootKind.FREE or device_stall(groups, root)]
-    known = [root for root in roots if not all(wait.missing and {*wait.missing} <= {*wait.unheard} for wait in root.waits)]
+    # Asked once of each wait: in a large job of which few dumps are there, thousands of ranks lack in the same ones.
+    waits = {id(wait): wait for root in roots for wait in root.waits}
+    unheard = {key for key, wait in waits.items() if wait.missing and {*wait.missing} <= {*wait.unheard}}
+    known = [root for root in roots if not all(id(wait) in unheard for wait in root.waits)]
     return {rank for root in known or roots for rank in root.ranks}
 
 

@@ -10,7 +10,8 @@ from forensics.model import Family
 from forensics.rules.reductions.calls.positions import Communicator, Operation, Position
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
 from forensics.rules.reductions.waits.combined_positions import Positions, combined
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, wait_graph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.reductions.waits.sinks import wait_graph
 
 NAMES = frozenset({"pg:0", "pg:0:default_pg"})
 

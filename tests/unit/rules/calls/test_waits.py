@@ -18,9 +18,10 @@ from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.waits.collective_waits import recorded_waits
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph, wait_graph
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 from forensics.rules.reductions.waits.order_history import CallOrder
 from forensics.rules.reductions.waits.point_to_point import _Calls, _waits
+from forensics.rules.reductions.waits.sinks import wait_graph
 from forensics.rules.reductions.waits.unrecorded import joined_by_stack, not_whole, unrecorded_wait
 from tests.recordings.places import ALL_REDUCE, GRADIENT_HOOK, SITE, Place
 
@@ -193,6 +194,14 @@ def test_a_thousand_ranks_waiting_for_one_make_a_small_graph() -> None:
 
 
 HEARD = {Family.RECORDER: {0, 2}, Family.SHIM: {1}}
+
+
+def test_ranks_that_wait_for_thousands_of_which_nothing_is_known_share_one_list() -> None:
+    """A list for each would take the product of both: gigabytes where two thousand dumps of a larger job are there."""
+    found = graph(group("w", tuple(range(4000)), *(at(rank, 3, True) for rank in range(1000))), world=4000)
+    lists = [found.waits_for[rank] for rank in range(1000)]
+    assert lists[0] == tuple(range(1000, 4000))
+    assert all(each is lists[0] for each in lists)
 
 
 def test_a_member_whose_own_record_is_of_another_kind_is_elsewhere() -> None:

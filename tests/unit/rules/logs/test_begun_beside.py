@@ -7,7 +7,8 @@ import pytest
 from forensics.model import Family
 from forensics.rules.collectives.joined_not_finished import _begun_beside
 from forensics.rules.reductions.calls.positions import Operation
-from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, wait_graph
+from forensics.rules.reductions.waits.graph import Root, RootKind, Wait
+from forensics.rules.reductions.waits.sinks import wait_graph
 
 
 def wait(label: str, started: dict[int, bool | None], absent: tuple[int, ...] = ()) -> Wait:

@@ -34,8 +34,9 @@ from forensics.rules.reductions.network.root_flows import root_flows
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import RankFacts, RecordedRanks, Roster
 from forensics.rules.reductions.text.evidence_text import EvidenceText
-from forensics.rules.reductions.waits.graph import Wait, wait_graph
+from forensics.rules.reductions.waits.graph import Wait
 from forensics.rules.reductions.waits.launch_orders import OrderInversion, OrderInversions
+from forensics.rules.reductions.waits.sinks import wait_graph
 from tests.recordings.scenarios import changed
 
 LONG = 3_000_000_000

@@ -13,7 +13,8 @@ from forensics.rules.reductions.network.flow_ends import Flow, FlowEnd, FlowStat
 from forensics.rules.reductions.network.held_devices import held_devices
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
 from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
-from forensics.rules.reductions.waits.graph import Wait, wait_graph
+from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.waits.sinks import wait_graph
 
 ROSTER = Roster({rank: RankFacts(rank, host=f"host{rank // 4}") for rank in range(8)}, 8)
 PIPELINE = Wait("pipeline", 1, {2: None}, absent=(6,))

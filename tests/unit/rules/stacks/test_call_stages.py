@@ -14,7 +14,8 @@ from forensics.rules.reductions.stacks.call_paths import CallPath, CallPaths, fr
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank
 from forensics.rules.reductions.text.evidence_text import CallStages, EvidenceText
-from forensics.rules.reductions.waits.graph import Wait, wait_graph
+from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.waits.sinks import wait_graph
 from tests.recordings.collection import whole
 from tests.recordings.job import Frame, Job
 from tests.recordings.places import HOST_CODE
