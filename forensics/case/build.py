@@ -16,6 +16,7 @@ from forensics.case.alignment import align
 from forensics.case.columns import CaseWriter
 from forensics.case.copies import RANKED, Copies
 from forensics.case.database import SMALL_BYTES, Connection, existing_case, is_case_file, new_case, schema_columns
+from forensics.case.far_ends import name_far_ends
 from forensics.case.log_windows import Judge, large_histories
 from forensics.case.owners import NO_RANK
 from forensics.case.reading import Reading
@@ -142,6 +143,7 @@ def _fill(
     known = [(key, value) for key, value in facts if value is not None]
     writer.add("job_config", {"key": [key for key, _ in known], "value": [value for _, value in known]}, {"confidence": "read"})
     writer.flush()
+    name_far_ends(connection)
     settle_case(connection, dict(enumerate(bundle.artefacts, start=1)))
 
 

@@ -19,7 +19,7 @@ from forensics.report.times import is_realtime
 from forensics.rules.reductions.epochs.captures import NicCapture, nic_captures
 from forensics.rules.reductions.epochs.cells import DIRECTIONS, FASTEST
 from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators
-from forensics.rules.reductions.ranks.nic_users import nic_users
+from forensics.rules.reductions.ranks.nic_users import captured_users, nic_users
 
 MOST_CURVES = 12
 POINTS = 300
@@ -114,7 +114,7 @@ GROUP BY direction, point ORDER BY direction, point
 
 def rate_curves(connection: DuckDBPyConnection, accused: Collection[int], operators: NicOperators | None = None) -> RateCurves:
     """Curves of at most `MOST_CURVES` captures, those of the `accused` ranks first, then in the order of ranks."""
-    stated = [each for each in nic_captures(connection, nic_users(connection)) if each.is_dated]
+    stated = [each for each in nic_captures(connection, captured_users(nic_users(connection))) if each.is_dated]
     order = sorted(stated, key=lambda each: (each.rank not in accused, each.rank, each.path, each.capture_id))
     shown = order[:MOST_CURVES]
     span_ns = max((each.epochs or 0) * each.epoch_ns for each in shown) // POINTS if shown else 0

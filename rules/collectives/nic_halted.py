@@ -28,7 +28,7 @@ from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.epochs.tails import StoppedRank, StoppedRanks, Tail
 from forensics.rules.reductions.hardware.ports_down import PortsDown
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.graph import WaitGraph
@@ -44,7 +44,7 @@ def _evaluate(
     exchange: HaltedExchange,
     stopped: StoppedRanks,
     silence: NicSilence,
-    users: NicUsers,
+    users: CapturedUsers,
     mirrored: MirroredPeers,
     down: PortsDown,
 ) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def _halted(
     exchange: HaltedExchange,
     stopped: StoppedRanks,
     silence: NicSilence,
-    users: NicUsers,
+    users: CapturedUsers,
 ) -> Iterator[Finding]:
     """What captures tell alone."""
     found = list(halted_ends(halted, users))
@@ -101,7 +101,7 @@ def _halted(
             yield _of_tails(roster, stopped, silence)
 
 
-def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: NicUsers) -> bool:
+def _are_together(roster: Roster, stopped: Sequence[StoppedRank], users: CapturedUsers) -> bool:
     """Whether it is one rank, or several of one host, each with a NIC of its own."""
     hosts = {roster.host_of(each.rank) for each in stopped}
     nics = {users.first(each.rank) for each in stopped}

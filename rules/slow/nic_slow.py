@@ -35,7 +35,7 @@ from forensics.rules.reductions.network.cuts import Cut, cuts
 from forensics.rules.reductions.network.epoch_rails import in_rails, on_rail, united
 from forensics.rules.reductions.network.slow_rails import places_of_nics
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -55,7 +55,7 @@ def _evaluate(
     liveness: Liveness,
     rates: LinkRates,
     judged: JudgedLinks,
-    users: NicUsers,
+    users: CapturedUsers,
     hardware: Hardware,
     calls: LinkCalls,
     mirrored: MirroredPeers,
@@ -88,7 +88,7 @@ def _evaluate(
     seen = [end for end in ends if not _is_hidden(end, rates)]
     railed = in_rails([on_rail(end, apart, place_of) for end in seen], apart, place_of)
     ends = [*railed, *(end for end in ends if end not in seen)]
-    ends = [end for end in ends if _worst(end).cost >= least[end.is_open]]
+    ends = [end for end in ends if _worst(end).cost >= least[end.is_open and not _worst(end).is_lossy]]
     if len(ends) > _MOST_ENDS and 2 * len({rank for end in ends for rank in end.ranks}) > len(hosts):
         return  # a NIC that is slow stands out: where most are, what they wait for is not theirs
     for end in _by_host(ends, judged, hosts):
@@ -100,7 +100,7 @@ def _evaluate(
 
 
 def _before_stop(
-    judged: JudgedLinks, rates: LinkRates, users: NicUsers, calls: LinkCalls, hardware: Hardware, thresholds: Thresholds
+    judged: JudgedLinks, rates: LinkRates, users: CapturedUsers, calls: LinkCalls, hardware: Hardware, thresholds: Thresholds
 ) -> Iterator[Finding]:
     """NICs that were slow before the job stopped: plainly, with several others, and over operators enough that none was cut."""
     for end in slow_ends(judged):
@@ -168,7 +168,7 @@ def _by_host(ends: Sequence[SlowEnd], judged: JudgedLinks, hosts: Hosts) -> list
     return [*together, *(end for end in ends if named.isdisjoint(end.ranks))]
 
 
-def _finding(end: SlowEnd, rates: LinkRates, users: NicUsers, calls: LinkCalls, likely: float) -> Finding:
+def _finding(end: SlowEnd, rates: LinkRates, users: CapturedUsers, calls: LinkCalls, likely: float) -> Finding:
     """What is slow about a NIC is so for all ranks that have it."""
     links = [link.ends for link in end.links]
     worst, is_open = _worst(end), end.is_open
@@ -208,10 +208,11 @@ def _confidence(end: SlowEnd, worst: JudgedLink, likely: float) -> Confidence:
     """Likely where several links, several operators and a plain loss say so."""
     sure = len(end.ranks) == 1 or end.is_host
     several = len(end.links) > 1 and (worst.link.operators >= _SEVERAL or len(end.links) > _SEVERAL)
-    return Confidence.LIKELY if sure and several and 1 - worst.part >= likely else Confidence.SUSPECT
+    plain = worst.is_lossy or 1 - worst.part >= likely
+    return Confidence.LIKELY if sure and several and plain else Confidence.SUSPECT
 
 
-def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evidence]:
+def _evidence(end: SlowEnd, rates: LinkRates, users: CapturedUsers) -> Iterator[Evidence]:
     yield from _rates(end.links, users)
     if end.is_rail:
         alike = f"NICs of {ranks_text(users.of(end.ranks))} have one number on their hosts, and no link of them is sound"
@@ -225,9 +226,13 @@ def _evidence(end: SlowEnd, rates: LinkRates, users: NicUsers) -> Iterator[Evide
         yield Evidence(why, None, supports=False)
 
 
-def _rates(links: Sequence[JudgedLink], users: NicUsers) -> Iterator[Evidence]:
+def _rates(links: Sequence[JudgedLink], users: CapturedUsers) -> Iterator[Evidence]:
     for link in sorted(links, key=lambda link: (-link.cost, link.ends))[:_SHOWN]:
         sender, receiver = (ranks_text(users.of([rank])) for rank in link.ends)
+        if link.is_lossy:
+            lost = f"{100 - 100 * link.part:.1f} % of the bytes sent do not arrive and are sent again"
+            yield Evidence(f"{sender} to {receiver}: {lost}, by the captures of both NICs", link.link.source)
+            continue
         yield Evidence(
             f"{sender} to {receiver}: {link.link.rate / 1e9:.1f} GB/s {_stated(link)}, "
             f"{link.usual / 1e9:.1f} GB/s on {counted(link.peers, 'link')} that carry as much; "
@@ -242,7 +247,13 @@ def _stated(link: JudgedLink) -> str:
 
 def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts) -> Finding:
     """NIC or PCIe, where one NIC is slow in both directions and its hardware shows no other cause."""
-    if finding.cause is not Cause.NETWORK_SLOW or len(end.ranks) > 1 or not end.both or end.links[0].is_mean:
+    if (
+        finding.cause is not Cause.NETWORK_SLOW
+        or len(end.ranks) > 1
+        or not end.both
+        or end.links[0].is_mean
+        or end.links[0].is_lossy
+    ):
         return finding
     host = hosts.get(end.ranks[0])
     sound = {rank for link in judged if not link.is_slow for rank in link.ends}
@@ -252,7 +263,7 @@ def _narrowed(finding: Finding, end: SlowEnd, judged: JudgedLinks, hosts: Hosts)
     return replace(finding, cause=Cause.NIC_OR_PCIE_SLOW, evidence=(*finding.evidence, *said))
 
 
-def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, users: NicUsers, roster: Roster) -> str | None:
+def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, users: CapturedUsers, roster: Roster) -> str | None:
     """Only where the NIC of every rank was compared, at epochs that would have shown half of the rate."""
     if not judged or liveness.motion is Motion.STALLED:
         return None
@@ -260,6 +271,8 @@ def _clears(liveness: Liveness, rates: LinkRates, judged: JudgedLinks, users: Ni
     if hides(rates.epoch_ns, usual, 2.0):
         gap = f"gaps of {gap_ns(usual, 2.0) / 1e3:.0f} us that a NIC of half the rate leaves"
         return Undecided(f"epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
+    if any(link.link.arrived is None for link in judged):
+        return Undecided("what is lost on the way and sent again is not seen: not all links are captured at both ends")
     seen = set(users.of(rank for link in judged for rank in link.ends))
     if any(link.is_slow for link in judged) or not set(roster.ranks) <= seen:
         return None

@@ -31,7 +31,7 @@ from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.network.late_by_load import LEAST_LOAD, of_load
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.blocked_ranks import blocked_ranks
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -45,7 +45,7 @@ _MAY_DIFFER = 0.25
 
 def _evaluate(
     roster: Roster, liveness: Liveness, paused: PausedRings, starts: LateStarts, rates: LinkRates, busy: BusyHosts,
-    users: NicUsers, calls: LinkCalls, mirrored: MirroredPeers, thresholds: Thresholds,
+    users: CapturedUsers, calls: LinkCalls, mirrored: MirroredPeers, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     if liveness.motion is Motion.STALLED:
         return
@@ -68,12 +68,12 @@ def _evaluate(
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))
 
 
-def _of_late(late: Sequence[LateStart], users: NicUsers) -> set[int]:
+def _of_late(late: Sequence[LateStart], users: CapturedUsers) -> set[int]:
     return set(users.of(each.rank for each in late))
 
 
 def _begun_late(
-    late: Sequence[LateStart], hosts: Mapping[int, str | None], users: NicUsers, busy: BusyHosts
+    late: Sequence[LateStart], hosts: Mapping[int, str | None], users: CapturedUsers, busy: BusyHosts
 ) -> Finding:  # fmt: skip
     """The ranks of one host; of several hosts one may be what the others wait for, in groups that captures do not show."""
     ranks, worst = tuple(sorted(_of_late(late, users))), max(late, key=lambda each: (each.share, -each.rank))
@@ -137,7 +137,7 @@ def _unclear(host: str, paused: PausedRings, hosts: Mapping[int, str | None]) ->
 
 def _finding(
     found: Sequence[PausedRank],
-    users: NicUsers,
+    users: CapturedUsers,
     calls: LinkCalls,
     taken: TakenCores | None,
     *,
@@ -173,7 +173,7 @@ def _finding(
 
 
 def _evidence(
-    found: Sequence[PausedRank], users: NicUsers, taken: TakenCores | None, named: bool
+    found: Sequence[PausedRank], users: CapturedUsers, taken: TakenCores | None, named: bool
 ) -> Iterator[Evidence]:  # fmt: skip
     for each in sorted(found, key=lambda each: (-each.share, each.rank))[:_SHOWN]:
         sender, receiver = (ranks_text(users.of([rank])) for rank in (each.rank, each.successor))
@@ -193,7 +193,7 @@ def _evidence(
         yield Evidence("the path from one to the next may stop as well", None, supports=False)
 
 
-def _clears(roster: Roster, paused: PausedRings, starts: LateStarts, users: NicUsers) -> str | None:
+def _clears(roster: Roster, paused: PausedRings, starts: LateStarts, users: CapturedUsers) -> str | None:
     if not paused.rings:
         return None
     if starts:

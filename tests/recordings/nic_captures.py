@@ -37,7 +37,7 @@ class Ring:
     The NICs of `busy` ranks have that part of their rate for two slices of three: traffic of others.
     `peers` says who is at the other end of each queue pair. A link has a queue pair on each of `ports` of its NIC, evenly, but
     those of ranks in `on_first` are on the first port alone. `halted` are links that moved so many slices of the last operator
-    and no more; nobody moves anything for `quiet_ns` at the end.
+    and no more; nobody moves anything for `quiet_ns` at the end. Of what links of `lossy` send that part (of one) arrives.
     """
 
     size: int = 4
@@ -59,6 +59,7 @@ class Ring:
     first_epoch: int = _FIRST_EPOCH
     ports: int = 1
     on_first: Collection[int] = ()
+    lossy: Mapping[Ends, float] = field(default_factory=dict)
 
     @property
     def world(self) -> int:
@@ -303,6 +304,8 @@ def _file(ring: Ring, rank: int, moved: Mapping[Ends, Values], text: Mapping[str
 def _runs(ring: Ring, mine: Sequence[tuple[Ends, int, int]], moved: Mapping[Ends, Values]) -> Iterator[_Run]:
     for place, (ends, direction, port) in enumerate(mine):
         values = _on_port(ring, ends, moved[ends], port)
+        if not direction and ends in ring.lossy:
+            values = (values / ring.lossy[ends]).astype(values.dtype)
         busy = np.flatnonzero(values)
         for run in np.split(busy, np.flatnonzero(np.diff(busy) > 32) + 1):
             if len(run):

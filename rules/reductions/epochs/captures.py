@@ -16,7 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 # Years of epochs: what says that it captured more is damaged.
 _MOST_EPOCHS = 1 << 48
@@ -28,7 +28,7 @@ class NicCapture:
 
     `line_rate` is what its port can move (bytes per second, None not known). `clock` says to what the numbers of its epochs
     belong; only those of `realtime` can be laid beside those of other hosts. `whole` is one of which nothing was lost: what
-    it does not tell of did not happen. `ranks` are all that have the NIC, `rank` the lowest of them: it stands for the NIC.
+    it does not tell of did not happen. `ranks` are all that have the NIC, `rank` the first of them: it stands for the NIC.
     """
 
     source_id: int
@@ -77,14 +77,22 @@ WITH ends AS (
     SELECT host, nic, number, generation, any_value(rank) AS rank, any_value(peer) AS peer, any_value(gid) AS gid,
            any_value(remote_nic) AS remote_nic, any_value(remote) AS remote
     FROM ends WHERE is_map GROUP BY ALL HAVING count(DISTINCT rank) <= 1 AND count(DISTINCT peer) <= 1
+), crossed AS (
+    SELECT unnest($hosts::VARCHAR[]) AS host, unnest($nics::VARCHAR[]) AS nic, unnest($ranks::INTEGER[]) AS stands
 ), known AS (
-    SELECT e.source_id, e.queue_pair, coalesce(e.rank, m.rank) AS rank, coalesce(e.peer, m.peer) AS peer,
+    SELECT e.source_id, e.queue_pair, coalesce(c.stands, e.rank, m.rank) AS rank, c.stands, coalesce(e.peer, m.peer) AS peer,
+           coalesce(e.rank, m.rank) AS user,
            coalesce(e.gid, m.gid) AS gid, e.number, coalesce(e.remote_nic, m.remote_nic) AS remote_nic,
            coalesce(e.remote, m.remote) AS remote
     FROM ends e LEFT JOIN mapped m ON m.host = e.host AND m.nic = e.nic AND m.number = e.number AND m.generation = e.generation
+    LEFT JOIN crossed c ON c.host = e.host AND c.nic = e.nic
+), between AS (
+    SELECT user, peer, min(stands) AS stands FROM known
+    WHERE user IS NOT NULL AND peer IS NOT NULL GROUP BY user, peer HAVING count(DISTINCT coalesce(stands, -1)) = 1
 ), found AS (
-    SELECT a.source_id, a.queue_pair, coalesce(a.peer, b.rank) AS peer
+    SELECT a.source_id, a.queue_pair, coalesce(b.stands, f.stands, a.peer, b.rank) AS peer
     FROM known a LEFT JOIN known b ON b.gid = a.remote_nic AND b.number = a.remote AND b.rank IS DISTINCT FROM a.rank
+    LEFT JOIN between f ON f.user = a.peer AND f.peer = a.user
 ), standing AS (
     SELECT each[1] AS rank, each[2] AS first FROM (SELECT unnest($standing::INTEGER[][]) AS each)
 ), peers AS (
@@ -104,19 +112,22 @@ which one other end is known."""
 
 
 @reduction
-def nic_captures(connection: DuckDBPyConnection, users: NicUsers) -> NicCaptures:
+def nic_captures(connection: DuckDBPyConnection, users: CapturedUsers) -> NicCaptures:
     """All captures of NICs of ranks."""
     found = (capture for row in rows_of(connection, "captures", _CAPTURES) if (capture := _capture(users, *row)) is not None)
     return NicCaptures(tuple(sorted(found, key=lambda each: (each.rank, each.path, each.capture_id))))
 
 
-def _capture(users: NicUsers, source: int, number: int, path: str, rank: int | None, *rest: Any) -> NicCapture | None:
+def _capture(users: CapturedUsers, source: int, number: int, path: str, rank: int | None, *rest: Any) -> NicCapture | None:
     host, nic, *_ = rest
     ranks = users.of([rank]) if rank is not None else users.by_nic.get((host, nic), ())
     return replace(NicCapture(source, number, path, ranks[0], *rest), ranks=ranks) if ranks else None
 
 
-def name_peers(connection: DuckDBPyConnection, users: NicUsers) -> None:
+def name_peers(connection: DuckDBPyConnection, users: CapturedUsers) -> None:
     """Make the table of peers for the queries that follow."""
     standing = [[rank, users.first(rank)] for rank in sorted(users.shared)]
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {PEERS_TABLE} AS {_PEERS}", {"standing": standing})
+    crossed = [(*nic, users.by_nic[nic][0]) for nic in sorted(users.crossed) if nic in users.by_nic]
+    hosts, nics, ranks = (list(each) for each in zip(*crossed, strict=True)) if crossed else ([], [], [])
+    asked = {"standing": standing, "hosts": hosts, "nics": nics, "ranks": ranks}
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {PEERS_TABLE} AS {_PEERS}", asked)

@@ -20,7 +20,7 @@ from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators
 from forensics.rules.reductions.epochs.segments import DELTA_NS
 from forensics.rules.reductions.epochs.standstill import NicSilence
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 # Operators that both moved alike before one halted, at least and at most, and how many of ten may differ.
 _FEWEST, _MOST, _MAY_DIFFER = 3, 10, 0.1
@@ -175,7 +175,7 @@ def _ended_later(rail: Rail, other: Rail, at: int) -> bool:
     return stopped > begin and end - stopped >= max(2 * DELTA_NS, _LATER * (end - begin))
 
 
-def halted_ends(links: Sequence[HaltedLink], users: NicUsers) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:
+def halted_ends(links: Sequence[HaltedLink], users: CapturedUsers) -> Iterator[tuple[tuple[int, ...], tuple[HaltedLink, ...]]]:
     """Ranks that account for halted links, with these: one that all have in common, else those of a NIC that all have in
     common, else the two ends of the only one.
 

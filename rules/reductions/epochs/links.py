@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from forensics.rules.reductions.epochs.captures import NicCapture
 from forensics.rules.reductions.epochs.operators import MovedByNic, NicOperators, PeerOperators
+from forensics.rules.reductions.epochs.resent import ArrivedShares
 from forensics.rules.reductions.interface import reduction
 
 LATEST = 10
@@ -24,6 +25,8 @@ LATEST = 10
 _LEAST_EPOCHS = 8
 # What comes and goes is shown by more operators.
 _MANY = 100
+LEAST_RESENT = 0.02
+"""Of the bytes sent: on a link that loses nothing all arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class LinkRate:
     `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known), and
     `sent_steadily` and `got_steadily` what they moved in three quarters of its epochs at least. `volume` is
     bytes per second over all of the time, `operators` how many tell the rate. `shown_by` is whose capture it is, of its `nic`,
-    `span_ns` the time looked at, `source` the place.
+    `span_ns` the time looked at, `source` the place. `arrived` is the share of the bytes sent that arrived (None not known).
     """
 
     sender: int
@@ -51,6 +54,12 @@ class LinkRate:
     got: float = 0.0
     sent_steadily: float = 0.0
     got_steadily: float = 0.0
+    arrived: float | None = None
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether data is lost on it and sent again."""
+        return self.arrived is not None and self.arrived <= 1 - LEAST_RESENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +84,16 @@ class LinkRates:
 
 
 @reduction
-def link_rates(moved: NicOperators) -> LinkRates:
+def link_rates(moved: NicOperators, shares: ArrivedShares) -> LinkRates:
     """Rates of all links: by the capture of the sender, else by that of the receiver."""
     captures = tuple(nic.capture for nic in moved)
     longest = max((capture.epoch_ns for capture in captures), default=0)
-    links = _stated(link for nic in moved for link in _of_nic(nic, nic.peers))
-    nics = _stated(link for nic in moved for link in _of_nic(nic, nic.nics))
+    links = _stated((link for nic in moved for link in _of_nic(nic, nic.peers)), shares)
+    nics = _stated((link for nic in moved for link in _of_nic(nic, nic.nics)), shares)
     return LinkRates(links, captures, longest, nics if any(nic.nics is not nic.peers for nic in moved) else ())
 
 
-def _stated(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
+def _stated(links: Iterable[LinkRate], shares: ArrivedShares) -> tuple[LinkRate, ...]:
     """One for each two ends, in their order."""
     found: dict[tuple[int, int], LinkRate] = {}
     for link in links:
@@ -94,7 +103,7 @@ def _stated(links: Iterable[LinkRate]) -> tuple[LinkRate, ...]:
         found[ends] = replace(
             best, sent=_least(link.sent, other.sent), got=_least(link.got, other.got),
             sent_steadily=_least(link.sent_steadily, other.sent_steadily),
-            got_steadily=_least(link.got_steadily, other.got_steadily),
+            got_steadily=_least(link.got_steadily, other.got_steadily), arrived=shares.get(ends),
         )  # fmt: skip
     return tuple(found[ends] for ends in sorted(found))
 

@@ -25,7 +25,7 @@ from forensics.model import Confidence, Evidence, Finding
 from forensics.rules.reductions.epochs.captures import PEERS_TABLE, NicCapture, NicCaptures, name_peers
 from forensics.rules.reductions.epochs.cells import LEAST_BYTES
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 from forensics.rules.reductions.ranks.roster import Roster
 
 Floats = npt.NDArray[np.float64]
@@ -121,7 +121,9 @@ class _Fits:
 
 
 @reduction
-def mirrored_peers(connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers, roster: Roster) -> MirroredPeers:
+def mirrored_peers(
+    connection: DuckDBPyConnection, captures: NicCaptures, users: CapturedUsers, roster: Roster
+) -> MirroredPeers:
     """Name the other ends of queue pairs, in the table of peers: those that are stated, and those that traffic tells.
 
     Captures are compared that tell no other end of any of their queue pairs, and have epochs of one length by realtime clocks:

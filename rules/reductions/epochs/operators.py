@@ -18,7 +18,7 @@ from forensics.rules.reductions.epochs.cells import Cells, Ints, by_nic, cells_b
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.segments import DELTA_NS, Segments, quantile, segments
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 # The rate that all but a twentieth of the epochs do not exceed: epochs with resent data lie above it.
 _BUSIEST = 0.95
@@ -84,7 +84,7 @@ NicOperators = NewType("NicOperators", tuple[MovedByNic, ...])
 
 @reduction
 def nic_operators(
-    connection: DuckDBPyConnection, captures: NicCaptures, users: NicUsers, mirrored: MirroredPeers
+    connection: DuckDBPyConnection, captures: NicCaptures, users: CapturedUsers, mirrored: MirroredPeers
 ) -> NicOperators:
     """Cut the traffic of all captures into operators, with the other ends that are stated or that `mirrored` found."""
     stated = [capture for capture in captures if capture.is_dated]
@@ -111,7 +111,7 @@ def _common_span(captures: Sequence[NicCapture]) -> int:
     return int(np.quantile(spans, _SHORTER, method="higher"))
 
 
-def _moved(cells: Cells, capture: NicCapture, span: int, users: NicUsers) -> MovedByNic:
+def _moved(cells: Cells, capture: NicCapture, span: int, users: CapturedUsers) -> MovedByNic:
     first, epochs = capture.first or 0, capture.epochs or 0
     begin, last = max(first, first + epochs - span // capture.epoch_ns), first + epochs - 1
     recent = cells.epoch >= begin

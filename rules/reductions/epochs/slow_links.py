@@ -18,7 +18,7 @@ import numpy as np
 
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 Ends = tuple[int, int]
 
@@ -49,7 +49,7 @@ class JudgedLink:
 
     `cost` is the share of the time that it is active for longer than it would be at the usual rate. `is_mean`: the rates of
     `link` and `usual` are those over all epochs with data. `full` are those of its ends whose NICs can move with others as
-    much as any of the same use: they are not what makes it slow.
+    much as any of the same use: they are not what makes it slow. Of one that `is_lossy` the rate is that of what arrives.
     """
 
     link: LinkRate
@@ -58,6 +58,7 @@ class JudgedLink:
     is_slow: bool
     is_mean: bool = False
     full: tuple[int, ...] = ()
+    is_lossy: bool = False
 
     @property
     def ends(self) -> Ends:
@@ -80,19 +81,30 @@ JudgedLinks = NewType("JudgedLinks", tuple[JudgedLink, ...])
 
 
 @reduction
-def judged_links(rates: LinkRates, users: NicUsers) -> JudgedLinks:
+def judged_links(rates: LinkRates, users: CapturedUsers) -> JudgedLinks:
     """Compare every link with those of its use: by its busiest epochs, and by all with data where these tell nothing.
 
     Links are those between NICs. What a rank of a NIC with several moves depends on whether the others move something too, and
     what all of them move together on how many do: such a link is slow where both say so of it, and of all its ranks.
     """
     judged = tuple(judged for links in uses(rates.nics) for judged in _of_use(links, is_shared=bool(rates.shared)))
+    if any(link.is_lossy for link in rates.nics):
+        return JudgedLinks(tuple(_with_losses(judged, rates.nics)))
     if not rates.shared:
         return JudgedLinks(judged)
     slow: dict[Ends, bool] = defaultdict(lambda: True)
     for each in (each for links in uses(rates.links) for each in judge(links)):
         slow[users.first(each.link.sender), users.first(each.link.receiver)] &= each.is_slow
     return JudgedLinks(tuple(replace(each, is_slow=each.is_slow and slow.get(each.ends, False)) for each in judged))
+
+
+def _with_losses(judged: Iterable[JudgedLink], links: Iterable[LinkRate]) -> Iterator[JudgedLink]:
+    """Links that lose data, beside those that do not: what is resent is the nearer account of all that is slow meanwhile."""
+    by_ends = {each.ends: each for each in judged}
+    for link in links:
+        each = by_ends.get((link.sender, link.receiver)) or JudgedLink(link, link.rate, 0, is_slow=False)
+        kept = replace(each.link, rate=each.usual * (link.arrived or 1.0)) if link.is_lossy else each.link
+        yield replace(each, link=kept, is_slow=link.is_lossy, is_lossy=link.is_lossy, full=())
 
 
 def _of_use(links: Sequence[LinkRate], is_shared: bool = False) -> list[JudgedLink]:

@@ -24,7 +24,7 @@ from forensics.rules.reductions.epochs.operators import NicOperators
 from forensics.rules.reductions.epochs.patterns import Pattern, patterns
 from forensics.rules.reductions.epochs.segments import DELTA_NS
 from forensics.rules.reductions.interface import reduction
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 Ends = tuple[int, int]
 Floats = npt.NDArray[np.float64]
@@ -111,7 +111,7 @@ def volumes(kind: str, size: int, members: int) -> Iterator[tuple[str, float]]:
 
 
 @reduction
-def link_calls(calls: Calls, moved: NicOperators, users: NicUsers) -> LinkCalls:
+def link_calls(calls: Calls, moved: NicOperators, users: CapturedUsers) -> LinkCalls:
     """Compare the operators of each link with what the calls of the groups of both its ends move over it."""
     groups = {label: tuple(ranks) for label, ranks in rows_of(calls.connection, "members", _MEMBERS)}
     made = defaultdict[str, list[tuple[str, int]]](list)
@@ -147,7 +147,7 @@ def _whole(moved: NicOperators) -> Mapping[Ends, Floats]:
     return found
 
 
-def _ways(members: Sequence[int], ends: Ends, hosts: Mapping[int, str | None], users: NicUsers) -> set[int]:
+def _ways(members: Sequence[int], ends: Ends, hosts: Mapping[int, str | None], users: CapturedUsers) -> set[int]:
     """Over how many links a group may spread what goes between two hosts: its members on that of the sender, or their NICs."""
     here = [rank for rank in members if hosts.get(rank) is not None and hosts.get(rank) == hosts.get(ends[0])]
     return {max(len(here), 1), max(len({users.first(rank) for rank in here}), 1)}

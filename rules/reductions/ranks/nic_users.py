@@ -1,14 +1,16 @@
 """Which ranks have a NIC together: what is slow or broken about it is so for all of them.
 
 Ranks have one NIC together where all of their queue pairs are on it, with the same address: host names alone may be those of
-containers, or the same everywhere. Of a rank without a log those of its peers tell the address that they lead to.
+containers, or the same everywhere. Of a rank without a log those of its peers tell the address that they lead to. Where rings
+leave a host by other ranks than they enter it, ranks use each other's NICs: then none is of the same ranks as all of theirs.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NewType
 
 from duckdb import DuckDBPyConnection
 
@@ -31,10 +33,14 @@ ORDER BY ALL
 
 @dataclass(frozen=True, slots=True)
 class NicUsers:
-    """Ranks by the host and name of their NIC, and for each rank that shares its NICs all who do, itself included."""
+    """Ranks by the host and name of their NIC, and for each rank that shares its NICs all who do, itself included.
+
+    `crossed` are all users of each NIC of which some have other NICs beside it, or several all of the same ones.
+    """
 
     by_nic: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     shared: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    crossed: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Ranks with those that have the same NIC."""
@@ -50,8 +56,12 @@ class NicUsers:
         return tuple(other for other in self.of([rank]) if other in among)
 
     def first(self, rank: int) -> int:
-        """The lowest rank of those that have the NIC of a rank: it stands for the NIC."""
+        """The first rank of those that have the NIC of a rank, the lowest where none of them has another: it stands for it."""
         return self.shared.get(rank, (rank,))[0]
+
+
+CapturedUsers = NewType("CapturedUsers", NicUsers)
+"""The same for captures, of which each is of one NIC: those that are used crosswise are each shown by a rank of their own."""
 
 
 @reduction
@@ -79,4 +89,32 @@ def nic_users(connection: DuckDBPyConnection) -> NicUsers:
     return NicUsers(
         {nic: next(iter(found)) for nic, found in groups.items() if len(found) == 1},
         {rank: tuple(ranks) for ranks in alike.values() if len(ranks) > 1 for rank in ranks},
+        _crossed(uses, groups),
     )
+
+
+def _crossed(
+    uses: Mapping[int, set[tuple[str, str, str | None]]], groups: Mapping[tuple[str, str], set[tuple[int, ...]]]
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Users of NICs of one address of which some, or all together, have other NICs as well."""
+    addresses: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+    for host, nic, address in {use for found in uses.values() for use in found}:
+        addresses[host, nic].add(address)
+    several = {ranks for ranks, count in Counter(ranks for found in groups.values() for ranks in found).items() if count > 1}
+    return {
+        nic: tuple(sorted({rank for ranks in found for rank in ranks}))
+        for nic, found in groups.items()
+        if len(addresses[nic]) == 1 and (len(found) > 1 or any(len(ranks) > 1 for ranks in found & several))
+    }
+
+
+@reduction
+def captured_users(users: NicUsers) -> CapturedUsers:
+    """Users of each NIC, the rank that stands for it first: one that stands for no other NIC."""
+    by_nic = {nic: ranks for nic, ranks in users.by_nic.items() if nic not in users.crossed}
+    shared, taken = dict(users.shared), {rank for ranks in by_nic.values() for rank in ranks}
+    for nic, ranks in sorted(users.crossed.items(), key=lambda each: (len(each[1]), each)):
+        if free := [rank for rank in ranks if rank not in taken]:
+            taken.add(free[0])
+            by_nic[nic] = shared[free[0]] = (free[0], *(rank for rank in ranks if rank != free[0]))
+    return CapturedUsers(NicUsers(by_nic, shared, users.crossed))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.epochs.slow_links import SlowEnd, judged_links, slow_ends
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
 Ends = tuple[int, int]
 RING = [(rank, (rank + 1) % 4) for rank in range(4)]
@@ -27,7 +27,9 @@ def link(ends: Ends, rate: float, volume: float = 5e9) -> LinkRate:
 def named(links: Iterable[Ends], parts: Mapping[int, float], volumes: Mapping[Ends, float] | None = None) -> list[SlowEnd]:
     """Who is named where each link has the rate of its slower end."""
     rates = [link(ends, 46e9 * min(parts.get(rank, 1.0) for rank in ends), (volumes or {}).get(ends, 5e9)) for ends in links]
-    return slow_ends(judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), NicUsers()))
+    return slow_ends(
+        judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), CapturedUsers(NicUsers()))
+    )
 
 
 def ranks(found: Iterable[SlowEnd]) -> list[tuple[int, ...]]:
@@ -56,7 +58,7 @@ def test_two_opposite_of_a_ring_of_four_cannot_be_distinguished_from_the_other_t
 def test_what_a_slow_one_leaves_to_the_others_accuses_nobody() -> None:
     """Rank 2 has a fifth of its rate; links between two sound ranks seem a little slow, for its slices come late."""
     rates = dict.fromkeys(TWO_RINGS, 46000000000.0) | {(1, 2): 9e9, (2, 3): 9e9, (3, 0): 37e9, (0, 1): 38e9}
-    judged = judged_links(LinkRates(tuple(link(ends, rate) for ends, rate in sorted(rates.items()))), NicUsers())
+    judged = judged_links(LinkRates(tuple(link(ends, rate) for ends, rate in sorted(rates.items()))), CapturedUsers(NicUsers()))
     assert ranks(slow_ends(judged)) == [(2,)]
 
 
@@ -68,7 +70,7 @@ def test_uneven_routing_changes_volumes_and_no_rates() -> None:
 def test_links_of_another_use_are_not_compared() -> None:
     """Messages of a pipeline share the NIC and are slower; a few of them have nobody to be compared with."""
     rates = [*(link(ends, 46e9) for ends in TWO_RINGS), link((0, 4), 20e9, 4e8), link((4, 0), 20e9, 4e8)]
-    judged = judged_links(LinkRates(tuple(rates)), NicUsers())
+    judged = judged_links(LinkRates(tuple(rates)), CapturedUsers(NicUsers()))
     assert {each.ends for each in judged} == set(TWO_RINGS) and not any(each.is_slow for each in judged)
 
 
@@ -102,7 +104,7 @@ def test_the_gap_of_pulse_6_1() -> None:
 def named_by_gaps(links: Iterable[Ends], parts: Mapping[Ends, float]) -> set[int]:
     """Who is named where all links are as fast in their busiest epochs, and these parts of that over all with data."""
     rates = [replace(link(ends, 46e9), active_rate=46e9 * parts.get(ends, 1.0)) for ends in sorted(links)]
-    return {rank for end in slow_ends(judged_links(LinkRates(tuple(rates)), NicUsers())) for rank in end.ranks}
+    return {rank for end in slow_ends(judged_links(LinkRates(tuple(rates)), CapturedUsers(NicUsers()))) for rank in end.ranks}
 
 
 def test_gaps_of_a_few_nics_accuse_them_and_gaps_of_most_nobody() -> None:
@@ -115,7 +117,7 @@ def test_gaps_of_a_few_nics_accuse_them_and_gaps_of_most_nobody() -> None:
 
 def test_what_ranks_of_one_nic_leave_each_other_accuses_nobody() -> None:
     """Ranks 2n and 2n + 1 have NIC n: those of NIC 1 always move at once, with half of its rate each, the others in turns."""
-    users = NicUsers({}, {rank: (rank - rank % 2, rank - rank % 2 + 1) for rank in range(8)})
+    users = CapturedUsers(NicUsers({}, {rank: (rank - rank % 2, rank - rank % 2 + 1) for rank in range(8)}))
     rings = [(rank, (rank + 2) % 8) for rank in range(8)]
     nics = tuple(link((rank, (rank + 2) % 8), 46e9, 1e10) for rank in range(0, 8, 2))
     at_once = tuple(link(ends, 23e9 if 2 in ends or 3 in ends else 46e9) for ends in rings)
@@ -138,7 +140,9 @@ def in_all(
         sent, got = (46e9 * parts.get(end, 1.0) for end in ends)
         each = replace(link(ends, 15e9 * links.get(ends, 1.0)), sent=sent, got=got)
         rates.append(each if ends in alone else replace(each, sent_steadily=sent, got_steadily=got))
-    return slow_ends(judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), NicUsers()))
+    return slow_ends(
+        judged_links(LinkRates(tuple(sorted(rates, key=lambda each: (each.sender, each.receiver)))), CapturedUsers(NicUsers()))
+    )
 
 
 def test_who_has_most_to_move_shares_its_line_for_longest_and_is_not_slow() -> None:

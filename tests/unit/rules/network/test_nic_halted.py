@@ -13,7 +13,7 @@ from forensics.case.build import open_case
 from forensics.model import Confidence, Granularity, Members, Outcome, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.reductions.epochs.halted_links import HaltedLink, halted_ends
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 from forensics.rules.reductions.ranks.roster import read_roster
 from tests.recordings.nic_captures import Ring, captures, write
 
@@ -120,10 +120,10 @@ def test_without_captures_it_is_not_applicable() -> None:
 
 def test_of_a_nic_with_several_ranks_all_that_halted_are_kept() -> None:
     """Ranks 2 and 3 have a NIC together: a link of each stopped on its way, or neither began."""
-    users = NicUsers({}, {2: (2, 3), 3: (2, 3)})
+    users = CapturedUsers(NicUsers({}, {2: (2, 3), 3: (2, 3)}))
     on_the_way = [HaltedLink(*ends, 9 << 20, 90 << 20, 0, 3, ends[0], "mlx5_1", "") for ends in ((2, 6), (3, 7))]
     assert [ranks for ranks, _ in halted_ends(on_the_way, users)] == [(2, 3)]
-    assert [ranks for ranks, _ in halted_ends(on_the_way, NicUsers())] == []
+    assert [ranks for ranks, _ in halted_ends(on_the_way, CapturedUsers(NicUsers()))] == []
     assert [ranks for ranks, _ in halted_ends(on_the_way[:1], users)] == [(2, 6)], (
         "one rank of a NIC alone does not speak of it"
     )

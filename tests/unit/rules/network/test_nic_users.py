@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from forensics.rules.reductions.ranks import nic_users
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import NicUsers, captured_users
 
 A, B = ("n0", "mlx5_0", "10.0.0.1"), ("n0", "mlx5_1", "10.0.0.2")
 ELSEWHERE = ("n0", "mlx5_0", "10.0.1.1")
@@ -63,3 +63,21 @@ def test_a_rank_of_which_nothing_is_known_may_have_the_nic_of_another_one() -> N
     assert shared.are_apart([0, 8]) and not shared.are_apart([0, 1])
     assert not shared.are_apart([8, 9]), "some ranks have a NIC together"
     assert NicUsers({("n0", "mlx5_0"): (0,)}).are_apart([8, 9])
+
+
+def test_nics_that_ranks_use_crosswise_are_each_shown_by_a_rank_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring enters by one rank and leaves by the next one, on the NIC of its channel."""
+    found = captured_users(users(monkeypatch, (A, 0), (A, 1), (B, 1), (B, 2)))
+    assert found.by_nic == {("n0", "mlx5_0"): (0, 1), ("n0", "mlx5_1"): (1, 2)}
+    assert (found.of([0]), found.of([1]), found.first(1), found.first(2)) == ((0, 1), (1, 2), 1, 2)
+
+
+def test_nics_that_the_same_ranks_have_are_each_shown_by_a_rank_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = captured_users(users(monkeypatch, (A, 0), (A, 1), (B, 0), (B, 1)))
+    assert found.by_nic == {("n0", "mlx5_0"): (0, 1), ("n0", "mlx5_1"): (1, 0)}
+    alone = captured_users(users(monkeypatch, (A, 0), (B, 0)))
+    assert alone.by_nic == {("n0", "mlx5_0"): (0,), ("n0", "mlx5_1"): (0,)}, "of several NICs of one rank it stands for all"
+
+
+def test_hosts_of_one_name_use_no_nic_crosswise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not captured_users(users(monkeypatch, (A, 0), (B, 0), (ELSEWHERE, 8))).crossed

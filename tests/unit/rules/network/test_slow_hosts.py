@@ -11,7 +11,7 @@ import pytest
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.epochs.slow_hosts import slow_hosts
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks, judged_links
-from forensics.rules.reductions.ranks.nic_users import NicUsers
+from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
 _HOSTS, _BEST = 4, 16e9
 
@@ -29,7 +29,7 @@ def judged(
             rate = _BEST * part * float(np.exp(random.normal(0, spread)))
             volume = 5e9 if b == (a + 1) % _HOSTS else 1e9
             links.append(LinkRate(sender, receiver, rate, volume, 100, 10**10, sender, f"{sender}", "mlx5_0"))
-    return judged_links(LinkRates(tuple(links), (), 32_000), NicUsers())
+    return judged_links(LinkRates(tuple(links), (), 32_000), CapturedUsers(NicUsers()))
 
 
 def named(links: JudgedLinks, rails: int = 8) -> list[str]:
