@@ -44,7 +44,7 @@ _SHAPES = re.compile(r"\[\[[\d, ]{0,200}\](?:, ?\[[\d, ]{0,200}\]){0,8}\]")
 _OF_RANK = re.compile(r"(?:global_?)?rank[ _-]?(\d{1,7})", re.I)
 # What torch itself prints of calls has readers of its own.
 _KNOWN = re.compile(r"Watchdog|ProcessGroup\w*\.cpp|NCCL (?:INFO|WARN)|Collective sequence number")
-_CELLS = re.compile(r"\s{0,8}[,;|\t]\s{0,8}")
+_CELLS = re.compile(r"\s{0,8}[,;|\t]\s{0,8}|\s{2,40}")
 _COLUMNS = {"status": "state", "operation": "op", "collective": "op", "profiling_name": "op", "op_type": "op", "group": "pg"}
 _NEEDED = ("rank", "state", "op")
 

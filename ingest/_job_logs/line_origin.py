@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.patterns import mentions
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.process_titles import place_of, server_title, world_ranks
 from forensics.ingest._shared.values import rank_number
+from forensics.ingest.interface import Batch
 
 _STATED = re.compile(r"\[rank(\d{1,7})\]")
 _FRONTS = re.compile(rb"\n\[rank(\d{1,7})\]:")
@@ -42,6 +44,8 @@ _PODS = re.compile(
     rb"\n(?:\[pod/([\w.-]{1,253})/[\w.-]{1,253}\]|([A-Za-z][\w.-]{0,62}-\d{1,5}) {1,40}\|)[^\n]{0,80}?"
     rb" rank (\d{1,7})/(\d{1,7})\b"
 )
+# What a program prints of itself right behind the number of its task.
+_COUNTED = re.compile(rb"\n {0,6}(\d{1,7}): (?:\[[^\]\n]{1,60}\] ?)?[Rr]ank (\d{1,7})/(\d{1,7})\b")
 _SERVERS = re.compile(_CONTAINER + rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
@@ -110,6 +114,8 @@ class Origins:
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
+        for task, rank, size in {*_COUNTED.findall(lines)}:
+            self.note(f"task {int(task)}", int(rank) if int(rank) < int(size) else None)
         for box in {*_BOXES.findall(lines)}:
             self.note(f"box {int(box)}", None)
         for *outer, actor, rank in {*_ACTORS.findall(lines)}:
@@ -132,6 +138,12 @@ class Origins:
     def servers(self) -> frozenset[str]:
         """Labels of the processes of a server that wrote anything."""
         return frozenset(label for label in self._labels if place_of(label.rpartition("actor ")[2]))
+
+    def batches(self) -> Iterator[Batch]:
+        """That tasks of srun are ranks, where several state ranks of their own, each its own number."""
+        stated = {label: ranks for label, ranks in self._ranks.items() if _TASK.fullmatch(label)}
+        if len(stated) > 1 and all(ranks == {int(label.rpartition(" ")[2])} for label, ranks in stated.items()):
+            yield from config_rows([("log.tasks", "ranks")], rank=None)
 
     def note(self, label: str | None, rank: int | None) -> None:
         """Remember what went together."""

@@ -272,7 +272,7 @@ class _Reader:
         reported = batch(self._reports(), {}, self.artefact.host, None), batch(positions, ranks, self.artefact.host, own)
         compared = calls.batch(self.nccl.calls, fingerprints, self._analysis.calls)
         yield from (each for each in (*reported, compared) if each is not None)
-        yield from self._world.batches()
+        yield from (*self._world.batches(), *self.origins.batches())
         yield from self._identities.batches(own if in_lines == {own} and not self.artefact.has_stated_rank else None)
         yield from self._versions.batches()
         yield from self._training.batches()

@@ -20,6 +20,8 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors, GpuReports, KernelLogs
+from forensics.rules.reductions.logs.failures import Failures
+from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
@@ -27,12 +29,14 @@ from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 4
+# Two ranks that lose their peer: one may have lost the other.
+_LEAST_LOST = 2
 # Behind all calls whose order is known.
 _LAST = (1 << 63) - 1
 
 
 def _evaluate(
-    roster: Roster, graph: WaitGraph, stacks: StacksByRank, errors: GpuErrors, text: EvidenceText
+    roster: Roster, graph: WaitGraph, stacks: StacksByRank, errors: GpuErrors, logged: Logged, text: EvidenceText
 ) -> Iterator[Finding]:
     """Of errors that came together nothing shows which was first: one of their GPUs is to blame.
 
@@ -44,6 +48,7 @@ def _evaluate(
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
         | {rank for rank in unseen if (error := errors.by_rank.get(rank)) and not error.of_peer}
         | {rank for rank, error in errors.by_rank.items() if error.is_lost and _left_out(rank, roster, graph)}
+        | {rank for rank, error in errors.by_rank.items() if error.of_device and _was_lost(rank, roster, logged.failures)}
     )
     # What a program can cause, and most ranks have, it caused.
     if 2 * len(first) > len(roster.ranks) > 2 and not any(errors.by_rank[rank].of_device for rank in first):
@@ -83,6 +88,12 @@ def _beside_unseen(roster: Roster, graph: WaitGraph, errors: GpuErrors) -> Itera
 def _left_out(rank: int, roster: Roster, graph: WaitGraph) -> bool:
     """Whether others wait, in groups whose other members nothing tells, and nothing shows that this rank does."""
     return bool(graph.waits) and rank not in graph.waits_for and roster.rank(rank).unseen
+
+
+def _was_lost(rank: int, roster: Roster, failures: Failures) -> bool:
+    """Whether all other ranks, and this one not, ended by the loss of a peer, and none by an error of its own."""
+    others = roster.ranks.keys() - {rank}
+    return not failures.own and len(others) >= _LEAST_LOST and failures.following == others
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:

@@ -107,8 +107,8 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
         ranked += local[:1]
     if not ranked and not local and not elastic:
-        nodes = 0 if has_rows(connection, "job_config", ("log.per_node",)) else connection.execute(_LISTED).fetchall()[0][0]
-        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said], nodes) or _out_of_memory(connection, nodes)
+        first = _first_of_ranks(connection)
+        ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said], first) or _out_of_memory(connection, first)
         listed = [(str(subject), source) for _, subject, source, _ in said]
         ranked += _unlisted(listed, world) if failed_steps == 1 and not ranked else ()
     found: dict[int, Exit] = {}
@@ -138,11 +138,11 @@ def _exit(rank: int | None, subject: str, source: str) -> Exit | None:
     return Exit(own, code, pid, first, source, words.get("time"), rank is None, "by" in words, late=late, is_code_stated=stated)
 
 
-def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str], nodes: int) -> list[Exit]:
+def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str], first: int) -> list[Exit]:
     """The one task that srun saw end, or the only one that was killed, of several on its host, and none other like it.
 
     One task on a host may be a launcher, or the job's script; `all_ends` name the others, also those that were ended with it.
-    Of so many `nodes` (0: not known), which start no launcher that is known, a higher number is of one of several on its host.
+    From `first` on, tasks are known to be ranks.
     """
     listed = [(tasks, subject[tasks.end() :]) for subject in all_ends if (tasks := _TASKS.match(subject))]
     named = {(tasks["host"], tasks["tasks"]) for tasks, _ in listed}
@@ -151,7 +151,7 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str],
     for _, subject, source in rows:
         task = _TASK.match(subject)
         is_one_of_several = any(task and host == task["host"] and tasks != task["task"] for host, tasks in named)
-        if task and not is_one_of_several and not 0 < nodes <= int(task["task"]):
+        if task and not is_one_of_several and int(task["task"]) < first:
             continue
         code = _code(task["how"]) if task else None
         if task and code is not None and code not in ENDED_BY_LAUNCHER and task["how"] not in alike:
@@ -164,11 +164,22 @@ def _tasks(rows: Iterable[tuple[int | None, str, str]], all_ends: Sequence[str],
     return chosen[:1] if len({end.rank for end in chosen}) == 1 else []
 
 
-def _out_of_memory(connection: DuckDBPyConnection, nodes: int) -> list[Exit]:
+def _first_of_ranks(connection: DuckDBPyConnection) -> int:
+    """The first task that is known to be a rank: tasks that say so are, and so are those with numbers above all nodes.
+
+    Of nodes that start launchers nothing is known.
+    """
+    if has_rows(connection, "job_config", ("log.tasks",)):
+        return 0
+    nodes = connection.execute(_LISTED).fetchall()[0][0]
+    return nodes if nodes and not has_rows(connection, "job_config", ("log.per_node",)) else _MOST_TASKS
+
+
+def _out_of_memory(connection: DuckDBPyConnection, first: int) -> list[Exit]:
     """The tasks that the kernel killed for memory, where it killed as many processes of the step as srun names of it.
 
     srun says the same of tasks that were only ended with them: with fewer kills it is not known whose they were. The one task
-    of a host may be a launcher, where `nodes` leave that open.
+    of a host may be a launcher, below the `first` that is known to be a rank.
     """
     found: list[Exit] = []
     kills = 0
@@ -183,7 +194,7 @@ def _out_of_memory(connection: DuckDBPyConnection, nodes: int) -> list[Exit]:
             found += [how(task, host=tasks["host"]) for task in _numbers(tasks["tasks"])]
     if kills != len(found) or kills != len({end.rank for end in found}):
         return []
-    return [end for end in found if len(by_host[end.host or ""]) > 1 or 0 < nodes <= end.rank]
+    return [end for end in found if len(by_host[end.host or ""]) > 1 or end.rank >= first]
 
 
 def _of_lost_node(connection: DuckDBPyConnection) -> Iterator[Exit]:

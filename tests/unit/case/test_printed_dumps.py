@@ -32,6 +32,11 @@ def as_table() -> str:
     return f"It hangs. From the dumps:\n\n| rank | pg | seq | collective | status |\n|---|---|---|---|---|\n{rows}"
 
 
+def as_columns() -> str:
+    rows = "".join(f"{rank:<5} default_pg  {seq}    {kind}  {state}\n" for rank, seq, kind, state in calls())
+    return f"RANK  GROUP       SEQ_ID  OP          STATE\n{rows}"
+
+
 def as_csv() -> str:
     return "rank,seq_id,op,state\n" + "".join(f"{rank},{seq},{kind},{state}\n" for rank, seq, kind, state in reversed(calls()))
 
@@ -54,7 +59,7 @@ def as_whole_dumps() -> str:
     return json.dumps({name: {"version": "2.4", "entries": each} for name, each in entries.items()})
 
 
-@pytest.mark.parametrize("written", [as_lines, as_sections, as_table, as_csv, as_objects, as_whole_dumps])
+@pytest.mark.parametrize("written", [as_lines, as_sections, as_table, as_columns, as_csv, as_objects, as_whole_dumps])
 def test_the_rank_that_made_one_call_less(written: object, tmp_path: Path) -> None:
     assert callable(written)
     name = "last.json" if written in (as_objects, as_whole_dumps) else "last.txt"

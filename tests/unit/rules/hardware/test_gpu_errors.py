@@ -99,6 +99,38 @@ def test_an_error_of_a_gpu_that_may_have_ended_nothing(tmp_path: Path, raised: s
     assert logged(tmp_path, raised, world) == ((2,), Cause.PYTHON_EXCEPTION)
 
 
+LOST_IT = (
+    "[rank{0}]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a "
+    "network error, NCCL version 2.21.5\n"
+)
+OWN = "[rank{0}]: Traceback (most recent call last):\n[rank{0}]: ValueError: batch of 31\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "ranks"),
+    [
+        (48, {0: LOST_IT, 1: LOST_IT, 3: LOST_IT}, {2}),
+        (31, {0: LOST_IT, 1: LOST_IT, 3: LOST_IT}, set()),
+        (48, {0: LOST_IT, 1: LOST_IT, 2: LOST_IT, 3: LOST_IT}, set()),
+        (48, {0: LOST_IT, 1: LOST_IT}, set()),
+        (48, {0: LOST_IT, 1: OWN, 3: LOST_IT}, {1}),
+    ],
+    ids=["all others", "what a program can cause", "it too", "of one nothing is heard", "another one ended by itself"],
+)
+def test_a_failed_gpu_of_the_one_rank_that_all_others_lost(
+    tmp_path: Path, code: int, said: dict[int, str], ranks: set[int]
+) -> None:
+    start = "".join(
+        f"h{rank // 2}:{70 + rank}:9 [0] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} nranks 4 cudaDev {rank % 2} "
+        f"busId {('1b', '5c')[rank % 2]}000 commId 0x7 - Init COMPLETE\n"
+        for rank in range(4)
+    )
+    (tmp_path / "train.log").write_text(start + "".join(text.format(rank) for rank, text in said.items()))
+    kernel = f"2026-03-12T03:14:07+0000 h1 kernel: NVRM: Xid (PCI:0000:1b:00): {code}, pid=72, name=python3, error\n"
+    (tmp_path / "kern.txt").write_text(kernel)
+    assert named(verdict_of(tmp_path)) == ranks
+
+
 def test_what_amdgpu_could_not_correct_is_pointed_at(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text("HW Exception by GPU node-6 (Agent handle: 0x55d6d2a51c40) reason :GPU Hang\n")
     said = "amdgpu 0000:2d:00.0: amdgpu: 2 new uncorrectable hardware errors detected in umc block"

@@ -179,6 +179,21 @@ def test_a_task_that_was_killed_among_others_on_its_host(tmp_path: Path) -> None
     assert named(pasted(tmp_path, task("task 5: Out Of Memory", "srun: error: n2: tasks 4,6-7: Terminated\n"))) == {5}
 
 
+@pytest.mark.parametrize(
+    ("says", "right"),
+    [
+        ("[rank{0}]:[W311 10:00:00.1 socket.cpp:755] [c10d] retrying", {3}),
+        ("rank {0}/4 ready", {3}),
+        ("tp rank {0}/4 ready", set()),
+        ("[rank{1}]:[W311 10:00:00.1 socket.cpp:755] [c10d] retrying", set()),
+    ],
+    ids=["torch", "the program", "of a group", "a launcher of eight"],
+)
+def test_a_task_is_the_rank_that_tasks_say_they_are(tmp_path: Path, says: str, right: set[int]) -> None:
+    lines = "".join(f"{number}: {says.format(number, 8 * number)}\n{number}: step 1 loss 2.3\n" for number in range(4))
+    assert named(pasted(tmp_path, f"{lines}srun: error: n2: task 3: Segmentation fault (core dumped)\n")) == right
+
+
 @pytest.mark.parametrize("how", ["Exited with exit code 1", "Killed", "Segmentation fault (core dumped)"])
 def test_a_task_that_ended_like_many_others_is_not_named(tmp_path: Path, how: str) -> None:
     alike = f"srun: error: n1: tasks 0-3: {how}\nsrun: error: n2: tasks 4,6-7: {how}\n"
