@@ -119,8 +119,9 @@ def test_a_printed_environment_tells_whose_a_log_is(tmp_path: Path, form: str) -
 
 
 def test_the_number_of_a_pod_is_no_rank_without_a_local_one(tmp_path: Path) -> None:
+    """Each pod may have several ranks; that the second one wrote as rank 1 would show that it has one."""
     for rank in range(3):
-        end = "Fatal Python error: Bus error\n" if rank == 2 else f"[rank{rank}]: ncclRemoteError: remote process exited\n"
+        end = "Fatal Python error: Bus error\n" if rank == 2 else f"[rank{8 * rank}]: ncclRemoteError: remote process exited\n"
         text = env(rank).replace('declare -x LOCAL_RANK="0"\n', "")
         (tmp_path / f"w-{'abc'[rank]}.log").write_text(text + STEPS + end)
     assert named(verdict_of(tmp_path)) == set()
