@@ -193,7 +193,8 @@ class _Reader:
     def _raised(self, number: int, line: str, whose: Origin, raised: tracebacks.Raised, headed: tuple[int, ...]) -> None:
         is_headed = bool(headed) and whose.rank is None and whose.label is None
         is_end = raised.is_end or (is_headed and self._heading.is_end)
-        for each in [replace(whose, rank=rank) for rank in headed] if is_headed else [whose]:
+        owners = [replace(whose, rank=rank) for rank in headed] if is_headed else [whose]
+        for each in () if raised.is_survived else owners:
             if raised.frames:
                 self._event(number, "traceback", raised.exception, "\n".join(raised.frames), each)
             self._event(number, "fatal_error" if is_end else "exception", raised.exception, line, each)
@@ -250,8 +251,7 @@ class _Reader:
         self._identities.processes.add_ends(subject for _, _, subject in self.events.of_kind("process_exit"))
         if why := self.nodes.why or self.events.of_node(self.artefact):
             self.events.add(self.nodes.locator, "several_nodes", why, why, None, Origin(None, LAUNCHER, "", 0))
-        found = self.events
-        found.add_lost(self._identities.of_node)
+        (found := self.events).add_lost(self._identities.of_node)
         for each in (self._coordination, self._pods.rows, self._milestones, self._pasted):
             each.add_to(found)
         self._served.add_to(self.events, self.origins.servers)

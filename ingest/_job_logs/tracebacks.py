@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from forensics.ingest._job_logs.line_origin import Origin
-from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE
+from forensics.ingest._job_logs.patterns import EXCEPTION_TYPE, mentions
 from forensics.ingest._shared.values import rank_number
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -22,6 +22,14 @@ _SERVER_ENDS = ("Scheduler hit an exception: ", "TpModelWorkerClient hit an exce
 # (launcher/src/main.rs of text-generation-inference).
 SHARD_ENDS = "Shard complete standard error output:"
 _SHARD = re.compile(r" rank=(\d{1,7})$")
+# Above what Python prints of an exception and goes on from: in a finalizer, at exit, in a hook, while it logs
+# (PyErr_WriteUnraisable, Modules/atexitmodule.c, Lib/logging/__init__.py of CPython 3.8 to 3.14).
+SURVIVED = ("Exception ignored ", "Error in atexit._run_exitfuncs:", "Error in sys.excepthook:", "--- Logging error ---")
+# It prints what a finalizer raises, and calls the next one.
+_FINALIZERS = re.compile(r'File "[^"]*multiprocessing[/\\]util\.py", line \d+, in _run_finalizers')
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# Lines that such a heading stands above its traceback, by whether the lines have labels: others may write between.
+_NEAR = {False: 3, True: 256}
 _MAX_OPEN = 1024
 _LONGEST_PREFIX = 96
 _MAX_FRAMES = 64
@@ -49,13 +57,15 @@ def headless(origin: Origin) -> tuple[str, str] | None:
 class Raised(NamedTuple):
     """A traceback that has ended: type of the exception, and its frames as Python prints them, innermost last.
 
-    `origin` is that of the line in which it began. `is_end` says that by this line the process ended.
+    `origin` is that of the line in which it began. `is_end` says that by this line the process ended, `is_survived` that the
+    process went on.
     """
 
     exception: str
     frames: tuple[str, ...]
     origin: Origin
     is_end: bool
+    is_survived: bool
 
     def whose(self, last: Origin) -> Origin:
         """Who raised it: its last line may have the label of a container alone, and its first one that of a process in it."""
@@ -66,6 +76,7 @@ class Raised(NamedTuple):
 class _Open(NamedTuple):
     origin: Origin
     is_end: bool
+    is_survived: bool
     frames: deque[str]
 
 
@@ -78,6 +89,8 @@ class Tracebacks:
         self._last = 0
         self._begun: tuple[int, str] = (0, "")
         self._ending: set[str | None] = set()
+        self._ignored: dict[str | None, int] = {}
+        self._survived: set[str | None] = set()
         self._of_shard = False
 
     def is_open(self, number: int) -> bool:
@@ -91,6 +104,8 @@ class Tracebacks:
             self._open.clear()
         if WORKER_ENDS in line:
             self._ending.add(origin.label)
+        if mentions(line, SURVIVED) or (origin.label in self._survived and mentions(line, CHAINED)):
+            self._ignored[origin.label] = number
         self._of_shard = self._of_shard or SHARD_ENDS in line
         start = line.find(TRACEBACK)
         if start >= 0:
@@ -106,8 +121,14 @@ class Tracebacks:
                 self._last = number
             elif match := _EXCEPTION.fullmatch(rest):
                 ended = self._ended(self._open.pop(prefix), rest)
-                return Raised(match[1], tuple(ended.frames), ended.origin, ended.is_end)
+                return self._raised(match[1], ended)
         return None
+
+    def _raised(self, exception: str, ended: _Open) -> Raised:
+        """The traceback, which a chained one may follow below."""
+        is_survived = ended.is_survived or any(_FINALIZERS.match(frame) for frame in [*ended.frames][:1])
+        (self._survived.add if is_survived else self._survived.discard)(ended.origin.label)
+        return Raised(exception, tuple(ended.frames), ended.origin, ended.is_end, is_survived)
 
     def _without_message(self, number: int, line: str, labels: str) -> None:
         """A traceback that was logged behind a message goes on below it without that."""
@@ -130,10 +151,12 @@ class Tracebacks:
         is_end = prefix.endswith(_SERVER_ENDS)
         prefix = prefix[: origin.process] if is_end else prefix
         is_end = is_end or origin.label in self._ending
+        heading = self._ignored.pop(origin.label, None)
+        is_survived = heading is not None and number - heading <= _NEAR[origin.label is not None]
         self._ending.discard(origin.label)
         if len(self._open) < _MAX_OPEN and len(prefix) <= _LONGEST_PREFIX:
             self._last, self._begun = number, (number, prefix)
-            self._open[prefix] = _Open(origin, is_end, deque(maxlen=_MAX_FRAMES))
+            self._open[prefix] = _Open(origin, is_end, is_survived, deque(maxlen=_MAX_FRAMES))
             self._lengths.add(len(prefix))
 
     def _prefixes(self, line: str) -> list[str]:

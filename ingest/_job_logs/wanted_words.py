@@ -82,6 +82,8 @@ _WORDS = (
         tracebacks.TRACEBACK,
         tracebacks.WORKER_ENDS,
         tracebacks.SHARD_ENDS,
+        *tracebacks.SURVIVED,
+        *tracebacks.CHAINED,
     ),
 )
 _EXPRESSIONS = {
