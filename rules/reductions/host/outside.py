@@ -28,6 +28,8 @@ _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 # What wakes an event loop of its own process.
 _WAKERS = ("anon_inode:[eventfd]", "anon_inode:[signalfd]", "anon_inode:[timerfd]", "anon_inode:[pidfd]")
 _SOCKET_PAIR = "unix to"
+# What calls a module of a model, and what runs its gradients.
+_PASS = frozenset({("torch/nn/modules/module.py", "_call_impl"), ("torch/autograd/graph.py", "_engine_run_backward")})
 
 _OFTEN_MADE = """
 SELECT 1 FROM latest_call o JOIN latest_call p ON p.communicator = o.communicator AND p.rank = o.rank AND p.kind = o.kind
@@ -103,8 +105,14 @@ def messages_from_outside(
 
 
 def _requests(facts: RankFacts, found: Stacks) -> str | None:
-    """The requests of clients that a server waits for: the loop that it runs, or the socket."""
-    frames = [serving_frame(sample.activity.path) for sample in found.main]
+    """The requests of clients that a server waits for: the loop that it runs, or the socket.
+
+    Between two requests nobody is inside a pass: what begins to listen there holds up the batch that the pass is for.
+    """
+    paths = [sample.activity.path for sample in found.main]
+    if any((frame.module, frame.function) in _PASS for path in paths for frame in path):
+        return None
+    frames = [serving_frame(path) for path in paths]
     where = frames[-1] if all(frames) else _listening(facts.waits_on)
     return f"a request ({where})" if where is not None else None
 

@@ -10,7 +10,7 @@ import pytest
 from forensics.model import Confidence, Verdict
 from tests.recordings.collection import Collection, pid_of, process_sample, py_spy, whole
 from tests.recordings.job import SECOND, Job
-from tests.recordings.places import ALL_REDUCE, BROADCAST, LIB, Place
+from tests.recordings.places import ALL_REDUCE, BROADCAST, FORWARD, LIB, Place
 from tests.recordings.verdicts import verdict_of
 
 FIRST = 0
@@ -109,6 +109,14 @@ def test_an_event_loop_that_only_listens_is_a_server(tmp_path: Path, files: tupl
     found = collected(EVENT_LOOP)
     sampled(found, "do_epoll_wait", *files)
     assert named(verdict_of(found.write(tmp_path))) == ({FIRST} if accused else set())
+
+
+@pytest.mark.parametrize("in_pass", [True, False], ids=["in a module of the model", "before the step"])
+def test_a_listener_inside_a_pass_is_no_server(tmp_path: Path, in_pass: bool) -> None:
+    accept: Place = (("socket.accept", f"{LIB}socket.py", 295), ("break_here", "/srv/job/debug.py", 7))
+    found = collected((*accept, *(FORWARD if in_pass else MAIN)), "all_reduce")
+    sampled(found, "inet_csk_accept", LISTENING[0])
+    assert named(verdict_of(found.write(tmp_path))) == ({FIRST} if in_pass else set())
 
 
 @pytest.mark.parametrize("serves", [True, False])
