@@ -24,6 +24,9 @@ _IS_PART = (
 _IN_TURN = "in a sound job one rank or another has more work in each step, and it was so from the begin of the record on"
 
 _IS_SMALL = "a step would need nearly as long without it: hosts of one job differ by so much"
+_IS_SLICE = "a host that was ready to go on waits for a core by so much in a sound job: a slice or two of its scheduler"
+# Slices of schedulers are 3 ms and less; behind another thread or two a ready one waits as long.
+_SLICES_NS = 5_000_000
 _MAY_WAIT = "ranks wait for messages inside the passes as well as they work, and it was so from the begin of the record on"
 
 
@@ -85,9 +88,12 @@ def wait_of(culprit: Culprit) -> str | None:
 
 
 def small_of(culprit: Culprit, least: float) -> str | None:
-    """Why a lag of several ranks makes no step a slow one: it is below `least` of the time, and no change of the steps.
+    """Why a lag makes no step a slow one: that of several ranks is below `least` of the time, and no change of the steps.
 
     Hosts of one job differ in their models and clocks by as much, and all ranks of one are late alike; boards differ by less.
+    What a host spends in no stage for milliseconds is as well the wait for a core, however short the steps are.
     """
+    if culprit.stage == RESIDUAL and not culprit.device and culprit.begins is None and culprit.typical_ns < _SLICES_NS:
+        return _IS_SLICE
     is_small = len(culprit.ranks) > 1 and culprit.begins is None and culprit.share < least
     return _IS_SMALL if is_small else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait
+from forensics.rules.reductions.frontier.duties import duty_of, first_ranks, is_unstaged, may_wait, small_of
 from forensics.rules.reductions.frontier.gates import Gates
 from forensics.rules.reductions.frontier.losses import Culprit
 from forensics.rules.reductions.frontier.matrix import RESIDUAL, Column, StageMatrix
@@ -122,3 +122,18 @@ def test_what_no_stage_holds_has_the_passes_where_nobody_annotated_them(in_stage
     in_turn = replace(IN_TURN, stage=RESIDUAL)
     assert is_unstaged(matrix) is unstaged
     assert (duty_of(in_turn, {0}, 0.25, unstaged=unstaged) is not None) is unstaged
+
+
+@pytest.mark.parametrize(
+    ("culprit", "small"),
+    [
+        (replace(SMALL, stage=RESIDUAL, typical_ns=2.6e6), True),
+        (replace(SMALL, stage=RESIDUAL, typical_ns=2e7), False),
+        (replace(SMALL, stage=RESIDUAL, typical_ns=2.6e6, onset=4), False),
+        (replace(SMALL, stage=RESIDUAL, typical_ns=2.6e6, device=True), False),
+        (replace(SMALL, stage="data", typical_ns=2.6e6), False),
+    ],
+    ids=["a slice of the scheduler", "longer", "since some step", "of its device", "in a stage"],
+)
+def test_a_thread_that_is_ready_waits_for_a_core_by_milliseconds(culprit: Culprit, small: bool) -> None:
+    assert (small_of(replace(culprit, ranks=(2,), share=0.3), 0.1) is not None) is small
