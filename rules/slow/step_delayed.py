@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from duckdb import DuckDBPyConnection
 
@@ -27,6 +28,7 @@ from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
+from forensics.rules.reductions.hardware.cpu import HostCpu, all_lack_cores
 from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
@@ -56,13 +58,14 @@ _DUTY = "once, or every so many steps, between the passes: one rank logs, saves 
 _DIFFER = "most steps of this job are longer than its usual ones: a step or two that are longer still accuse nobody"
 _AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
+_LACKS_CORES = "the hosts of the job are short of CPU: a rank that is ready to go on waits for a core by so much there"
 _OF_DATA = "ranks that work on the same data were late alike, and others in other steps: samples that are longer do that"
 
 
 def _evaluate(
     connection: DuckDBPyConnection, delays: Delays, recorded: CallPlaces, traced: TracedPlaces, slow: SlowSteps, roster: Roster,
     hardware: Hardware, busy: BusyHosts, slowness: Slowness, judged: JudgedLinks, hosts: HostsByPasses, callers: SlowCallers,
-    thresholds: Thresholds,
+    cpu: HostCpu, thresholds: Thresholds,
 ) -> Iterator[Finding]:  # fmt: skip
     yield from (*findings_of_hosts(hosts, hardware), *findings_of_callers(callers, busy))
     places = traced if any(delay.is_traced for delay in delays.found) else recorded
@@ -73,6 +76,7 @@ def _evaluate(
     roots = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
     if len(roots) > thresholds["most_roots"]:
         return  # where the steps wait for somebody else each time nobody holds the job up
+    for_cores = thresholds["most_for_core_ms"] * _MS if all_lack_cores(cpu, roster) else 0.0
     explained, dated = {*ends_of_slow_links(kept, slowness, judged), *hosts.ranks}, agreeing(slow, delays)
     for found in kept:
         if not found[0].is_transfer and explained.issuperset(found[0].ranks):
@@ -84,6 +88,9 @@ def _evaluate(
         if path.is_absorbed:
             continue
         finding = path.added(_finding(connection, delays, found, places, path, roster, thresholds), delays.typical_ns)
+        # What hosts compute between calls that they wait in themselves (gloo) needs a core too.
+        if all((delay.by_arrivals or delay.on_host is not False) and delay.excess_ns < for_cores for delay in found):
+            finding = replace(finding, by_design=finding.by_design or _LACKS_CORES)
         # Not the share of the record: what a GPU is slowed by must explain the step that was long.
         slowdown = 1 + max(delay.excess_ns for delay in found) / delays.typical_ns if delays.typical_ns else None
         finding = hardware.refined(finding, (Cause.COMPUTE_SLOW, Cause.UNKNOWN), slowdown)
@@ -260,6 +267,9 @@ RULE = Rule(
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
         Threshold("least_transfer_ms", 100, "that one transfer between devices takes longer once: resent packets cost less"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
+        Threshold(
+            "most_for_core_ms", 100, "that steps are longer where no host has cores enough: some slices of a scheduler"
+        ),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold("least_own", 0.5, "of what the step was longer: no call of its own, or what its equals in step wait for"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),

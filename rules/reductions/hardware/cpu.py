@@ -81,6 +81,12 @@ def waits_for_cores(cpu: HostCpu, roster: Roster, ranks: Iterable[int]) -> Itera
         yield Evidence(f"{use.statement}: who is late there may only wait for a core", use.source, supports=False)
 
 
+def all_lack_cores(cpu: HostCpu, roster: Roster) -> bool:
+    """Whether every host of the job is short of CPU, so that none of them stands out by it."""
+    hosts = {roster.host_of(rank) for rank in roster.ranks}
+    return bool(hosts) and all(host is not None and host in cpu and cpu[host].is_short for host in hosts)
+
+
 def always_late(share: float, had_onset: bool, least: float) -> Iterator[Evidence]:
     """That a lag is small and was there from the first recorded step on: then it may be how the job is made."""
     if not had_onset and share < least:

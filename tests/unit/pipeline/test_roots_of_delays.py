@@ -13,11 +13,13 @@ from forensics.rules.engine import find, supply_of, thresholds
 from forensics.rules.interface import Thresholds
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
+from forensics.rules.reductions.hardware.cpu import CpuUse, HostCpu
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 
 MS = 1_000_000
 RANKS, STEPS = 4, 20
 ENOUGH = BusyHosts({})
+UNREAD = HostCpu({})
 
 
 def delay(
@@ -34,7 +36,7 @@ def delay(
 
 def findings(
     found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = (),
-    usual: int = STEPS - 1, short: BusyHosts = ENOUGH, typical_ms: int = 500,
+    usual: int = STEPS - 1, short: BusyHosts = ENOUGH, typical_ms: int = 500, cpu: HostCpu = UNREAD,
 ) -> list[Finding]:  # fmt: skip
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower.
 
@@ -58,6 +60,7 @@ def findings(
     rule = find("FX175")
     assert rule is not None
     given: dict[object, object] = {Delays: made, Hardware: Hardware(signs), Thresholds: thresholds(rule, {}), BusyHosts: short}
+    given[HostCpu] = cpu
     return [finding for finding in supply_of(connection, None).call(rule.evaluate, given) if not finding.by_design]
 
 
@@ -255,3 +258,17 @@ def test_one_transfer_that_is_longer_by_a_sixth_of_a_step_is_no_pause_of_a_host(
 def test_one_of_all_ranks_of_a_job_is_said_of_a_single_node(hosts: int, named_ranks: tuple[int, ...]) -> None:
     found = findings([replace(delay(0, 0.0, is_spread=False), ranks=(0, 1, 2, 3), is_transfer=True)], hosts=hosts)
     assert [(each.ranks, each.members is Members.ONE_OF) for each in found] == [(named_ranks, bool(named_ranks))]
+
+
+@pytest.mark.parametrize(
+    ("excess_ms", "short", "on_host", "accused"),
+    [(53, 4, True, set()), (53, 3, True, {1}), (53, 0, True, {1}), (300, 4, True, {1}), (53, 4, False, {1})],
+    ids=["all are short", "one has cores", "all have cores", "for long", "a device is late"],
+)
+def test_where_no_host_has_cores_enough_a_step_is_longer_by_nobody(
+    excess_ms: int, short: int, on_host: bool, accused: set[int]
+) -> None:
+    late = [replace(delay(1, 0.0, step=step, on_host=on_host), excess_ns=excess_ms * MS) for step in (5, 9, 10, 14)]
+    cpu = HostCpu({f"host{n}": CpuUse(f"host{n}", 5.0, 1.0 if n < short else 5.0, "proc") for n in range(RANKS)})
+    found = findings(late, usual=12, typical_ms=20, cpu=cpu)
+    assert {rank for each in found for rank in each.ranks} == accused
