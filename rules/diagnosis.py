@@ -169,11 +169,11 @@ def _where_to_begin(
     """What to look at first where nobody can be named; `trees` are stacks as seen, and with those who are known to wait.
 
     A job that moves has only what may make it slow, such as a rank that the others wait for again and again. At a `steady`
-    speed none of it is a fault, but for a GPU that computes while the others wait where nothing compared the ranks.
+    speed none of it is a fault, but for one that works while the others wait where nothing compared the ranks.
     """
     if supply.get(Liveness).shown:
         if steady is not None:
-            return () if steady.by else tuple(supply.call(power_leads))
+            return () if steady.by else (*supply.call(power_leads), *round_leads(supply.get(StacksByRank)))
         stages = (*dict.fromkeys(supply.call(frontier_leads)), *supply.call(power_leads))
         hardware = (*supply.call(of_speed), *supply.call(host_leads))
         of_ranks = (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads))

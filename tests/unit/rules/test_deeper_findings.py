@@ -9,7 +9,7 @@ import pytest
 from forensics.model import Anomaly, Cause
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import MILLISECOND, SECOND, Job, as_json
-from tests.recordings.places import ALL_REDUCE, FORWARD, HOST_CODE, LOADER_QUEUE, OTHER_CODE, RECV
+from tests.recordings.places import ALL_REDUCE, BARRIER, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, OTHER_CODE, RECV
 from tests.recordings.verdicts import blamed, leaders, named, stated, verdict_of, victims
 
 RAISED = ("Traceback (most recent call last):", '  File "/srv/job/pretrain.py", line 9, in main', "KeyError: 'tokens'")
@@ -114,6 +114,26 @@ def test_a_rank_that_the_others_always_wait_for_is_slow_and_not_stuck(tmp_path: 
     verdict = verdict_of(moving(late_ms=40).write(tmp_path))
     assert verdict.outcome != "hang"
     assert [(suspect.ranks, suspect.anomaly) for suspect in leaders(verdict)] == [((2,), Anomaly.FAIL_SLOW)]
+
+
+def test_who_works_while_the_others_wait_is_where_to_begin_at_an_even_speed_that_nothing_compares(tmp_path: Path) -> None:
+    """A first rank that saves before each barrier is no suspect: whether that should take so long, somebody has to judge."""
+    job = Job(4)
+    found = Collection(4, job.now_ns)
+    for number in range(2):
+        for _ in range(12):
+            job.call(job.everyone)
+            job.clocks[0] += 400 * MILLISECOND
+            job.call(job.everyone, "barrier")
+        found.at_ns = job.now_ns + SECOND // 1000
+        for rank in range(4):
+            found.dump(job, rank, number, found.at_ns)
+    for rank in range(4):
+        found.rank(rank)
+        found.stacks(rank, *([CHECKPOINT] * 4 + [HOST_CODE] if rank == 0 else [BARRIER] * 4 + [ALL_REDUCE]))
+    verdict = verdict_of(found.write(tmp_path))
+    assert not verdict.suspects and verdict.outcome == "inconclusive"
+    assert verdict.leads and verdict.leads[0].startswith("what takes rank 0 long: in 5 of 5 rounds"), verdict.leads
 
 
 def test_a_millisecond_is_not_slow(tmp_path: Path) -> None:
