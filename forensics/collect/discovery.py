@@ -17,7 +17,7 @@ from forensics.collect.script_ranks import METHOD as BY_SCRIPT
 from forensics.collect.script_ranks import script_claims
 from forensics.rank_ranges import format_ranks
 
-_WORKER_NAME = "pt_data_worker"  # torch/utils/data/_utils/worker.py
+WORKER_NAME = "pt_data_worker"  # torch/utils/data/_utils/worker.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _is_orphan(stats: Mapping[int, Stat], candidate: Candidate, group: Sequence[
     A process whose parent dies is given to the nearest reaper above, so its parent is then above the launcher that the
     other ranks still have. torch names the main thread of a DataLoader worker, which a rank never has.
     """
-    if candidate.trainer.stat.comm == _WORKER_NAME:
+    if candidate.trainer.stat.comm == WORKER_NAME:
         return True
     parent = candidate.head.stat.ppid
     others = [one for one in group if one.claim.rank != candidate.claim.rank and one.head.stat.ppid != parent]

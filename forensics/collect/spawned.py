@@ -7,11 +7,11 @@ they were started, which is how spawn numbers them. This is a guess and is repor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from forensics.bundle.claims import claim
-from forensics.collect.discovery import Discovery, FoundRank
+from forensics.bundle.claims import Claim, claim
+from forensics.collect.discovery import WORKER_NAME, Discovery, FoundRank
 from forensics.collect.processes import ProcFs, ancestors, inodes
 from forensics.collect.scan import Process, Scan
 from forensics.collect.script_ranks import script_claims
@@ -85,14 +85,23 @@ def parents_of(found: Discovery, guessed: Discovery, scan: Scan) -> Discovery:
 
 
 def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:
-    """The processes a user named: by their environment where it gives a rank, else numbered in start order."""
+    """The processes a user named: by their environment where it gives a rank, else numbered in start order.
+
+    Who names all processes of a script names its launcher and its workers too, which are no ranks.
+    """
     scripts = script_claims(scan, frozenset())
+    every = ((pid, scan.processes[pid]) for pid in pids)
+    claims = {pid: claim(process.environ or {}, process.net_ns) or scripts.get(pid) for pid, process in every}
+    left_out = [pid for pid in pids if _is_no_rank(scan, pid, claims)]
     claimed: list[FoundRank] = []
     silent: list[Process] = []
     warnings: list[str] = []
-    for pid in pids:
-        process = scan.processes[pid]
-        made = claim(process.environ or {}, process.net_ns) or scripts.get(pid)
+    if left_out:
+        warnings.append(
+            f"left out pid {', '.join(map(str, left_out))}: a launcher, or a process that a rank among them started"
+        )
+    for pid in (pid for pid in pids if pid not in left_out):
+        process, made = scan.processes[pid], claims[pid]
         if made is None or made.rank in (one.rank for one in claimed):
             silent.append(process)
         else:
@@ -111,6 +120,15 @@ def given_ranks(scan: Scan, pids: Sequence[int]) -> Discovery:
     sizes = [one.claim.world_size for one in claimed if one.claim and one.claim.world_size is not None]
     job = claimed[0].claim.job if claimed and claimed[0].claim else None
     return Discovery(tuple(apart), job, max(sizes, default=None), warnings=tuple(warnings))
+
+
+def _is_no_rank(scan: Scan, pid: int, claims: Mapping[int, Claim | None]) -> bool:
+    """Whether a named process is a DataLoader worker of another one, has its number from it, or started several ranks."""
+    own, above = claims[pid], [other for other in ancestors(scan.stats, pid) if other in claims]
+    if above and (scan.processes[pid].stat.comm == WORKER_NAME or (own and own in (claims[other] for other in above))):
+        return True
+    started = {made.rank for other, made in claims.items() if made and pid in ancestors(scan.stats, other)}
+    return own is None and len(started) > 1
 
 
 def numbered(processes: Sequence[Process], taken: frozenset[int]) -> tuple[FoundRank, ...]:

@@ -267,9 +267,7 @@ RULE = Rule(
         Threshold("least_once", 0.2, "of a usual step, that one step is longer: less may be a host that allocates"),
         Threshold("least_transfer_ms", 100, "that one transfer between devices takes longer once: resent packets cost less"),
         Threshold("least_steps_lost", 3, "usual steps lost at once where hosts wait themselves (gloo): less is a busy host"),
-        Threshold(
-            "most_for_core_ms", 100, "that steps are longer where no host has cores enough: some slices of a scheduler"
-        ),
+        Threshold("most_for_core_ms", 100, "that steps are longer where no host has cores enough: some slices of a scheduler"),
         Threshold("least_apart", 0.75, "of what the next one passed on: who passed on less was late first"),
         Threshold("least_own", 0.5, "of what the step was longer: no call of its own, or what its equals in step wait for"),
         Threshold("most_passed_on", 0.25, "of what others waited for a rank bit by bit: who waited more himself passes it on"),

@@ -252,6 +252,30 @@ def test_nothing_is_guessed_from_a_torch_without_connections(proc: FakeProc) -> 
     assert guess_ranks(proc.procfs, proc.scan(), frozenset()).ranks == ()
 
 
+def test_of_all_processes_of_a_script_launcher_and_workers_are_no_ranks(proc: FakeProc) -> None:
+    add_job(proc, 100, 2, launcher=90)
+    proc.add(110, 100, environ=rank_env(0), comm="pt_data_worker", start=300)
+    proc.add(111, 101, environ=rank_env(1), start=301)
+    discovery = given_ranks(proc.scan(), (90, 100, 101, 110, 111))
+    assert pids(discovery) == {0: 100, 1: 101}
+    assert discovery.warnings == ("left out pid 90, 110, 111: a launcher, or a process that a rank among them started",)
+
+
+def test_a_worker_of_a_spawned_rank_is_no_rank_and_what_is_named_alone_is_one(proc: FakeProc) -> None:
+    for index in range(2):
+        proc.add(100 + index, 90, torch=True, start=100 + index)
+        proc.add(110 + index, 100 + index, comm="pt_data_worker", start=300 + index)
+    assert pids(given_ranks(proc.scan(), (100, 110, 101, 111))) == {0: 100, 1: 101}
+    assert pids(given_ranks(proc.scan(), (110, 111))) == {0: 110, 1: 111}
+
+
+def test_who_started_a_program_that_shows_its_number_is_a_rank_itself(proc: FakeProc) -> None:
+    """A spawned rank sets its number after exec: only what it starts shows it."""
+    proc.add(100, 90, torch=True, start=100)
+    proc.add(110, 100, environ=rank_env(0), start=300)
+    assert 100 in pids(given_ranks(proc.scan(), (100, 110))).values()
+
+
 def test_named_processes_keep_their_rank_and_the_others_get_the_free_numbers(proc: FakeProc) -> None:
     proc.add(100, 1, environ=rank_env(1, 4), torch=True)
     proc.add(101, 1, start=300)
