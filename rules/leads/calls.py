@@ -6,7 +6,8 @@ its own, or its sender is (gloo/transport/tcp/pair.cc).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from duckdb import DuckDBPyConnection
@@ -14,6 +15,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import only_row, rows_of
 from forensics.rules.reductions.logs.gave_up import places_of_errors
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
+from forensics.rules.reductions.stacks.samples import Sample, StacksByRank
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
 _MOST = 8
@@ -25,6 +27,19 @@ ORDER BY path, locator LIMIT 2
 _ABORTED = """
 SELECT DISTINCT rank FROM log_events WHERE kind = 'process_exit' AND rank IS NOT NULL AND starts_with(subject, 'exitcode=-6 ')
 """
+# Of each dump that names no rank: what it made under each number of a group, as far as all of these dumps go back.
+_UNNAMED = """
+WITH made AS (
+    SELECT coalesce(o.pg_name, '') AS pg, s.path, o.sequence, min(o.kind) AS kind, bool_or(o.state = 'pending') AS pending
+    FROM operations o JOIN sources s USING (source_id)
+    WHERE o.rank IS NULL AND s.kind = 'flight_recorder' AND o.sequence IS NOT NULL AND NOT coalesce(o.is_p2p, false)
+    GROUP BY ALL HAVING count(DISTINCT o.kind) = 1
+), bounds AS (SELECT pg, path, min(sequence) AS first, max(sequence) AS last FROM made GROUP BY pg, path)
+SELECT pg, sequence, map_from_entries(list((path, kind) ORDER BY path)), bool_and(pending) FROM made
+WHERE sequence >= (SELECT max(first) FROM bounds b WHERE b.pg = made.pg)
+GROUP BY pg, sequence ORDER BY pg, sequence
+"""
+_LEAST_DUMPS = 3
 _NEAR = "SELECT subject, min(source) FROM logged_event WHERE kind = 'mismatch_near' GROUP BY subject ORDER BY subject"
 
 
@@ -67,3 +82,54 @@ def differing_calls(mismatches: LoggedMismatches) -> Iterator[str]:
         listed = f"{', '.join(calls[:_SHOWN])}{others}"
         said = listed if len(made) > 1 else f"they count their {next(iter(made))} differently"
         yield f"what {whose} ran before this call: {said} ({source}); which of them is wrong is not known"
+
+
+def unnamed_dumps(connection: DuckDBPyConnection) -> Iterator[str]:
+    """The one of several dumps that name no rank whose call differs from all others', or that lacks the call they wait in.
+
+    A number under which kinds differ is a fault whether the job moves or not. One that lacks the call in which all others have
+    stopped is behind, unless it was taken before them.
+    """
+    every: dict[str, set[str]] = {}
+    for group, sequence, made, waits in rows_of(connection, "operations", _UNNAMED):
+        dumps = every.setdefault(group, set(made))
+        if len(dumps) >= _LEAST_DUMPS and (odd := _odd_one(dumps, made, waits=waits)) is not None:
+            path, usual = odd
+            own = (
+                f"it alone made {made[path]}, all others {usual}"
+                if path in made
+                else f"it alone lacks {usual}, where all others wait"
+            )
+            count = f"of {len(dumps)} dumps that name no rank"
+            yield f"whose dump {path} is: {count} {own}, as call {sequence} of group {group or '0'}"
+            return
+
+
+def _odd_one(dumps: set[str], made: Mapping[str, str], *, waits: bool) -> tuple[str, str] | None:
+    """The dump that stands alone at a number, and what all others made there."""
+    (usual, count), *_ = Counter(made.values()).most_common()
+    if count != len(dumps) - 1 or not (len(made) == len(dumps) or waits):
+        return None
+    return next(path for path in sorted(dumps) if made.get(path) != usual), usual
+
+
+def threads_in_calls(stacks: StacksByRank) -> Iterator[str]:
+    """Ranks of which a second thread is in a collective beside the main one: only in groups of their own do these not mix."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank, each in sorted(stacks.items()):
+        main = each.latest
+        if main is not None and (main.communicating or main.below_autograd):
+            inside = [thread for thread in each.latest_threads() if thread.activity.communicating]
+            for thread in inside[:1]:
+                found.setdefault((main.describe(), _named(thread)), []).append(rank)
+    for (at, second), ranks in found.items():
+        if 2 * len(ranks) > len(stacks):
+            yield (
+                f"the process groups of {ranks_text(ranks)}: {second} while the main thread is at {at}; two threads that share "
+                "a group mix their calls, so that ranks wait in different ones (of dcp.async_save: process_group=)"
+            )
+
+
+def _named(thread: Sample) -> str:
+    name = f" {thread.name}" if thread.name else ""
+    return f"thread{name} is at {thread.activity.describe()}"

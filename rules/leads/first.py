@@ -20,7 +20,7 @@ from forensics.case.database import rows_of
 from forensics.model import TreeLine
 from forensics.rules.leads.awaited import awaited_leads
 from forensics.rules.leads.boards import board_leads
-from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_message
+from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_message, threads_in_calls, unnamed_dumps
 from forensics.rules.leads.devices import device_leads, norm_differs
 from forensics.rules.leads.ends import end_leads
 from forensics.rules.leads.fabric import fabric_leads
@@ -31,6 +31,7 @@ from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
 from forensics.rules.reductions.ranks.roster import Roster
+from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.stacks.tree import apart
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
@@ -91,7 +92,12 @@ WHERE kind = 'result_differs' AND rank IS NOT NULL GROUP BY rank ORDER BY rank
 
 
 def first_leads(
-    connection: DuckDBPyConnection, roster: Roster, errors: GpuErrors, heard: Logged, mismatches: LoggedMismatches
+    connection: DuckDBPyConnection,
+    roster: Roster,
+    errors: GpuErrors,
+    heard: Logged,
+    mismatches: LoggedMismatches,
+    stacks: StacksByRank,
 ) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
@@ -110,6 +116,8 @@ def first_leads(
         *differing_calls(mismatches),
         *refused_message(connection),
         *mismatch_near(connection),
+        *unnamed_dumps(connection),
+        *threads_in_calls(stacks),
         *_idle(connection),
         *of_speed(connection),
         *time_limit(connection, heard),
