@@ -33,6 +33,8 @@ _CONTAINERS = ("container_name", "container", "containerName", "kubernetes.conta
 _HOSTS = ("_HOSTNAME", "hostname", "host", "Host", "host.name", "node_name", "node")
 # CloudWatch keeps one stream for each host or container, whose name ends with that of it.
 _STREAMS = ("@logStream", "logStreamName", "logStream")
+# A stream that is called by a rank, and not by one of a node.
+_OF_RANK = re.compile(r"(?:(?!.*(?:node|host|pod|worker|gpu)[-_]?\d).*/)?(?:global[-_]?)?rank[-_]?(\d{1,7})", re.IGNORECASE)
 _PROGRAMS, _PIDS = ("SYSLOG_IDENTIFIER", "_COMM"), ("_PID", "SYSLOG_PID")
 # Ray's records: the number of a process beside the job and the node that it is of.
 _PROCESS, _OF_RAY, _NODE = "process", ("job_id", "worker_id"), "node_id"
@@ -146,6 +148,8 @@ def _actor(value: Mapping[str, Any]) -> str | None:
 
 def _rank(objects: Sequence[Mapping[str, Any]]) -> int | None:
     found = _first(objects, _RANKS, str | int)
+    named = _OF_RANK.fullmatch(_first(objects, _STREAMS) or "") if found is None else None
+    found = named[1] if named else found
     return int(found) if re.fullmatch(r"\d{1,7}", str(found)) else None
 
 

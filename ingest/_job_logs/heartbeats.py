@@ -17,7 +17,7 @@ from forensics.ingest._job_logs.reports import report
 _UNHEALTHY = "stopped sending heartbeats):"
 _EXITED = (" is timed out. It may exit", "Time out nodes are [")
 WORDS = (" heartbeat timeout", _UNHEALTHY, *_EXITED)
-_TASK = r"/job:jax_worker/replica:\d{1,5}/task:(\d{1,7})"
+_TASK = r"/job:jax_worker/replica:[\dO]{1,5}/task:(\d{1,7})"
 _LOST = re.compile(_TASK + r" heartbeat timeout")
 _WORKER = re.compile(r"The node: (\d{1,7}) is timed out\. It may exit with exception|Time out nodes are \[([^\]]{1,4000})\]")
 _NUMBER = re.compile(r"'(\d{1,7})'")

@@ -1,6 +1,7 @@
 """Lines copied from a terminal: what is longer than it is wide lies on several lines, each but the last exactly as wide.
 
-A mail folds them between words instead, so that none is wider than 80 columns.
+A mail folds them between words instead, so that none is wider than 80 columns, and so does a narrow window of which somebody
+took a picture.
 
 Only lines of watchdogs, NCCL and launchers are put together again: there a cut word or number is a fact lost. Lines of one
 width by chance (rulers, tables, progress) are left as they are.
@@ -12,11 +13,14 @@ import re
 from itertools import pairwise
 
 _NARROWEST, _WIDEST, _OF_A_MAIL = 60, 512, 80
+# What was read from a picture of a window may be narrower than a terminal.
+_OF_A_PICTURE = 40
 _LEAST_FOLDS = 3
 _OPEN = (b"WorkNCCL(", b"WorkHCCL(")
 _OF_A_TRACEBACK = re.compile(rb'^ *File "|Traceback \(most(?: recent)?$')
 _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
+    rb"|coordination_service|/job:\w+/replica:"
 )
 _BEGINS = re.compile(
     rb"\[|\s\s|$|[$#] |\d{1,7}(?:: |\|)|[A-Za-z][\w.-]{0,62} {0,40}\| "
@@ -48,7 +52,7 @@ def unwrapped(block: bytes) -> bytes:
 def _folded(lines: list[bytes]) -> int:
     """The width at which a mail folded the lines; 0 where nothing shows that one did, as in what a terminal cut."""
     width = max((_width(line) for line in lines if b" " in line.strip()), default=0)
-    if not _NARROWEST <= width <= _OF_A_MAIL:
+    if not _OF_A_PICTURE <= width <= _OF_A_MAIL:
         return 0
     folds = [line for line, after in pairwise(lines) if _CUT.search(line) and _is_fold(line, after, width)]
     least = 1 if any(map(_is_open, folds)) else _LEAST_FOLDS

@@ -53,7 +53,7 @@ _NUMBERED = re.compile(
 )
 _BESIDE = re.compile(
     r"(?:and|the|this|is|are|here|now|of|for|from|on|at|in|a|s|py-?spy|pystack|gdb|python|native|call|full|main|all|dump(?:s|ed)?"
-    r"|stacks?|stack-?traces?|back-?traces?|traces?|bt|threads?|output|process|proc|pid|worker|trainer|gpu|node|host|second|first|try"
+    r"|stacks?|stack-?traces?|back-?traces?|traces?|bt|threads?|output|process|proc|pid|pod|worker|trainer|gpu|node|host|second|first|try"
     r"|von|der|des|prozess|del|de|la|du|pila|pile|стек|процесса?)"
     r"|(?:的|调用|堆栈|栈|进程|主?线程|卡|号|如下|输出|信息|のスタック|스택)+|[A-Za-z][\w-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}"
     r"|(?:\d{4}-\d\d-\d\d)?T?(?:\d\d:\d\d(?::\d\d)?Z?)?",
@@ -66,6 +66,7 @@ _EMPHASIS = re.compile(r"\*{1,3}|`|(?<!\w)_{1,2}|_{1,2}(?!\w)")
 # What somebody says above a stack: "and rank 4:", "here the one of rank 4 (second try):". Where it compares ranks, or names
 # several, nothing shows whose the stack below is; that it is still of the rank above is the least likely.
 _SAID = re.compile(r"(?=[^\W\d_])(?P<said>[\w ,.;'\"()#/，。；、（）“”-]{3,120})[:：]\s*")
+_SENTENCE = re.compile(r"(?<=[a-z\d)][.!?]) (?=[A-Z])")
 _NAMED = re.compile(r"(?<![A-Za-z0-9_-])ranks?[ #]{0,2}(\d{1,7})(?![.\dA-Za-z])", re.I)
 _COUNTED = re.compile(r"(?<![A-Za-z_-])ranks?[ #:=]{0,2}\d", re.I)
 _COMPARED = re.compile(
@@ -134,10 +135,12 @@ def heading_of(line: str) -> Heading | None:
         return label
     if _OTHERS.fullmatch(bare):
         return Heading(is_others=True)
-    if "rank" in lower and (said := _SAID.fullmatch(bare)) and _COUNTED.search(said["said"]):
+    # The last of several sentences stands above the stack.
+    last = _SENTENCE.split(_EMPHASIS.sub("", bare))[-1]
+    if "rank" in lower and (said := _SAID.fullmatch(last)) and _COUNTED.search(said["said"]):
         ranks = {*map(int, _NAMED.findall(said["said"]))}
         # Words of a language that is not known here may compare.
-        is_one = len(ranks) == 1 and bare.isascii() and not _COMPARED.search(said["said"])
+        is_one = len(ranks) == 1 and last.isascii() and not _COMPARED.search(said["said"])
         return Heading(rank=ranks.pop()) if is_one else Heading(is_others=True)
     if _SOME.fullmatch(bare):
         return Heading(is_others=True)

@@ -189,6 +189,26 @@ def test_lines_of_several_pods_and_hosts_say_whose_they_are() -> None:
     assert [line.split(" ", 1)[1] for line in of_hosts.decode().splitlines()] == [f"g{n} log[7]: up" for n in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("stream", "front"),
+    [
+        ("job/rank-2", "[rank2]: "),
+        ("Global_Rank_2", "[rank2]: "),
+        ("node-1/rank-2", ""),
+        ("job/local_rank-2", ""),
+        ("tp/r2", ""),
+    ],
+)
+def test_a_stream_that_is_called_by_a_rank(stream: str, front: str) -> None:
+    """Below a node it may be the number there."""
+    rows = [
+        ("@timestamp", "@logStream", "@message"),
+        *((iso(number), stream, f"step {number} loss 2.3") for number in range(4)),
+    ]
+    lines = lines_of_export(table(rows).encode())
+    assert lines is not None and (f" {front}step 2 loss" in lines.decode()) and (b"[rank" in lines) is bool(front)
+
+
 def test_streams_of_several_pods_are_put_together_by_time() -> None:
     streams = [
         {"stream": {"pod": f"t-{pod}"}, "values": [[str((START_S + 2 * n + pod) * 10**9), f"{2 * n + pod}"] for n in (2, 1, 0)]}

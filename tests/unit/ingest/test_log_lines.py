@@ -171,9 +171,9 @@ def test_lines_of_one_width_by_chance_stay_as_they_are() -> None:
     assert [row["kind"] for row in read(text.encode(), "job.log").rows("log_events")] == ["process_exit", "fatal_error"]
 
 
-def folded(*lines: str) -> bytes:
-    """As a mail folds them: between words, none wider than 80 columns."""
-    parts = [textwrap.wrap(line, 80, break_long_words=False, break_on_hyphens=False) for line in lines]
+def folded(*lines: str, width: int = 80) -> bytes:
+    """As a mail folds them: between words, none wider than so many columns."""
+    parts = [textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in lines]
     return "".join(f"{part}\n" for part in chain.from_iterable(parts)).encode()
 
 
@@ -184,9 +184,20 @@ GAVE_UP = (
 )
 
 
-@pytest.mark.parametrize("plain", [[SAID.format(rank) for rank in range(3)], [GAVE_UP]], ids=["several", "one"])
-def test_lines_that_a_mail_folded_are_put_together_again(plain: list[str]) -> None:
-    found = read(folded(*plain, "Killed"), "mail.txt").rows("log_events")
+LOST = (
+    "E0000 00:00:1773540201.143 coordination_service.cc:1170] /job:jax_worker/replica:0/task:7 has been set to ERROR in "
+    "coordination service: UNAVAILABLE: Task /job:jax_worker/replica:O/task:7 heartbeat timeout. This indicates that the "
+    "remote task has failed, got preempted, or crashed unexpectedly."
+)
+
+
+@pytest.mark.parametrize(
+    ("plain", "width"),
+    [([SAID.format(rank) for rank in range(3)], 80), ([GAVE_UP], 80), ([GAVE_UP], 57), ([LOST], 57)],
+    ids=["several", "one", "one in a narrow window", "of JAX in a narrow window"],
+)
+def test_lines_that_a_mail_folded_are_put_together_again(plain: list[str], width: int) -> None:
+    found = read(folded(*plain, "Killed", width=width), "mail.txt").rows("log_events")
     reported = read("".join(f"{line}\n" for line in (*plain, "Killed")).encode(), "mail.txt").rows("log_events")
     assert [(row["kind"], row["subject"], row["rank"]) for row in found] == [
         (row["kind"], row["subject"], row["rank"]) for row in reported

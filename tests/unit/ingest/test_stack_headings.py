@@ -41,6 +41,8 @@ def mains(found: Result, *columns: str) -> list[tuple[object, ...]]:
         ("▶ Rank 5's stack 12:30:11", 5, None),
         ("rank 5 的堆栈：", 5, None),
         ("rank 5, py-spy (all others the same):", 5, None),
+        ("**rank 5** (pid 71, pod worker-5):", 5, None),
+        ("Freezes after ~2 epochs. Stack of **rank 5** (pid 71):", 5, None),
         ("rank 5 step 100", None, None),
         ("[rank5]: RuntimeError: out of memory", None, None),
         ("root@gpu-01:/workspace# py-spy dump --pid 71  # rank 5", 5, "gpu-01"),
