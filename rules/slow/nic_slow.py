@@ -27,7 +27,7 @@ from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
-from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
+from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, not_passed_on, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.crowded_hosts import CrowdedHosts, finding_of_crowded
@@ -83,7 +83,8 @@ def _evaluate(
     apart = JudgedLinks(tuple(link for link in judged if all(_is_apart(link, cut) for cut, _ in found_cuts)))
     whole = {_of_host(each): each for each in slow_hosts(apart, hosts)} if not rates.shared else {}
     of_hosts = {rank for end in whole for rank in end.ranks}
-    ends = [*whole, *slow_ends(link for link in apart if of_hosts.isdisjoint(link.ends))]
+    single = slow_ends(link for link in apart if of_hosts.isdisjoint(link.ends))
+    ends = [*whole, *not_passed_on(single, calls)]
     place_of = places_of_nics(roster, users)
     seen = [end for end in ends if not _is_hidden(end, rates)]
     railed = in_rails([on_rail(end, apart, place_of) for end in seen], apart, place_of)

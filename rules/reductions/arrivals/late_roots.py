@@ -29,7 +29,7 @@ def roots(
 
     Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
     it, and so do ranks that receive of those, unless their lateness `is_own`. Of them nobody else is meant where its peers of
-    another group wait for it too.
+    another group wait for it too, unless messages of one whose lateness is its own account for that.
     """
     found, linked = late.found, late.linked
     material = [item for item in found if least(item)]
@@ -42,7 +42,19 @@ def roots(
             kept.append((item, _reached(item, found, linked), set()))
         elif held[0].rank not in first and _is_as_late(item, held[0], found):
             held[2].add(item.rank)
+    own = [(item, reached) for item, reached, _ in kept if is_own(item)]
+    led = {rank for rank in first if not is_own(first[rank])}
+    kept = [each for each in kept if each[0].rank not in led or not any(_passes_on(*one, each[0], found) for one in own)]
     yield from ((replace(item, within=first.get(item.rank)), tuple(sorted(others))) for item, _, others in kept)
+
+
+def _passes_on(late: Lateness, reached: Collection[int], item: Lateness, found: Sequence[Lateness]) -> bool:
+    """Whether messages of a rank that is late by itself account for another one that only leads its peers.
+
+    A message delays one call of each pass of those who receive it, and leaves them as late as its sender at most.
+    """
+    is_behind = item.rank in reached and item.rank not in _members(late, found)
+    return is_behind and item.lost_ns < _CLEARLY * late.lost_ns
 
 
 def in_step(

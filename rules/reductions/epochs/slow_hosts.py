@@ -44,7 +44,18 @@ def slow_hosts(judged: Sequence[JudgedLink], hosts: Mapping[int, str | None]) ->
         if host := hosts.get(rank):
             by_host[host].append(rank)
     found = [_host(host, ranks, reached, judged) for host, ranks in sorted(by_host.items()) if _is_slow(ranks, reached)]
+    found = [host for host in found if not _waits_for_another(host, judged)]
     return found if found and 2 * len(found) <= len(by_host) else []
+
+
+def _waits_for_another(host: SlowHost, judged: Sequence[JudgedLink]) -> bool:
+    """Whether a NIC elsewhere that loses much more, with everybody outside the host, leaves its NICs short of slices."""
+    joined, best = nx.Graph([link.ends for link in judged]), defaultdict[int, float](float)
+    for link in (link for link in judged if not {*link.ends} & {*host.ranks}):
+        for rank in link.ends:
+            best[rank] = max(best[rank], 1.0 if rank in link.full else link.part)
+    slower = (rank for rank, part in best.items() if part < (1 - LEAST_LOSS) * host.part)
+    return any(nx.has_path(joined, rank, own) for rank in slower for own in host.ranks)
 
 
 def _reached(judged: Sequence[JudgedLink]) -> Mapping[int, float]:

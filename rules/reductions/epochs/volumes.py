@@ -62,15 +62,23 @@ class LinkCall:
 
 @dataclass(frozen=True, slots=True)
 class LinkCalls:
-    """By sender and receiver the calls whose volume the operators of the link have; none where nothing fits."""
+    """By sender and receiver the calls whose volume the operators of the link have; none where nothing fits.
+
+    `groups` are those of both ends that make large calls, whatever volume fits.
+    """
 
     by_link: Mapping[Ends, tuple[LinkCall, ...]] = field(default_factory=dict)
+    groups: Mapping[Ends, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, links: Sequence[Ends]) -> tuple[LinkCall, ...]:
         """Those of the first of these links whose kind all of them have; their communicators may differ."""
         kinds = [{each.kind for each in self.by_link.get(ends, ())} for ends in links]
         common = set[str].intersection(*kinds) if kinds else set[str]()
         return tuple(each for each in self.by_link.get(links[0], ()) if each.kind in common) if links else ()
+
+    def may_be_joined(self, one: Ends, other: Ends) -> bool:
+        """Whether some group makes large calls that move data over both links."""
+        return not set(self.groups.get(one, ())).isdisjoint(self.groups.get(other, ()))
 
     def stage(self, links: Sequence[Ends]) -> StageRef:
         """Communication, with the operation and the communicator where all links tell the same one."""
@@ -119,11 +127,11 @@ def link_calls(calls: Calls, moved: NicOperators, users: CapturedUsers) -> LinkC
         if often >= _FEWEST * len(groups.get(label, ())) > 0:
             made[label].append((kind, size))
     hosts = {rank: nic.capture.host for nic in moved for rank in nic.capture.ranks}
-    found = dict[Ends, tuple[LinkCall, ...]]()
+    found, joint = dict[Ends, tuple[LinkCall, ...]](), dict[Ends, tuple[str, ...]]()
     links = _whole(moved)
     orders = {label: _orders(links, groups[label]) for label in made}
     for ends, whole in links.items():
-        both = [label for label in made if {*ends} <= {*groups[label]}]
+        joint[ends] = both = tuple(label for label in made if {*ends} <= {*groups[label]})
         ways = {label: _ways(groups[label], ends, hosts, users) for label in both}
         fitting = (
             _fitting(label, len(groups[label]), *call, ways[label], whole, orders[label])
@@ -131,7 +139,7 @@ def link_calls(calls: Calls, moved: NicOperators, users: CapturedUsers) -> LinkC
             for call in made[label]
         )
         found[ends] = tuple(each for one in fitting for each in one)
-    return LinkCalls({ends: each for ends, each in sorted(found.items()) if each})
+    return LinkCalls({ends: each for ends, each in sorted(found.items()) if each}, joint)
 
 
 def _whole(moved: NicOperators) -> Mapping[Ends, Floats]:

@@ -259,6 +259,21 @@ def test_what_arose_in_a_rank_itself_was_not_passed_on(own: set[int], expected: 
     assert [(item.rank, others) for item, others in kept] == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "lost", "expected"),
+    [({0}, 880, [0]), (set(), 880, [0, 3]), ({0, 3}, 880, [0, 3]), ({0}, 1500, [0, 3])],
+    ids=["a message delays it", "nobody is late by itself", "late to nearly all calls as well", "later than its sender"],
+)
+def test_who_receives_of_a_rank_that_is_late_by_itself_does_not_lead_its_peers(
+    own: set[int], lost: int, expected: list[int]
+) -> None:
+    """Rank 3 gets its messages of rank 0, and is the last within its pair once in each pass."""
+    first = replace(late(0, 900, (0, 1), "first"), calls=900, late=900)
+    found = Latenesses((first, late(3, lost, (3, 5), "a"), late(2, lost, (2, 4), "b"), TENSOR), frozenset({(0, 3)}))
+    kept = roots(found, lambda item: item.lost_ns >= 300 * MS, lambda item: item.rank in own)
+    assert sorted(item.rank for item, _ in kept) == expected
+
+
 CUT = Lateness(3, "tensor", "all_reduce", (2, 3, 4), 900, 900, 300 * MS, 0.5, 2 * MS, "dump")
 ELSEWHERE = [late(8, 950, (8, 9), "z"), late(2, 920, (0, 2), "a"), late(4, 900, (1, 4), "b")]
 PASSED_ON = frozenset({(8, 2), (2, 8), (8, 3), (3, 8), (8, 4), (4, 8)})

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
-from forensics.rules.reductions.epochs.slow_links import SlowEnd, judged_links, slow_ends
+from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, not_passed_on, slow_ends
+from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
 Ends = tuple[int, int]
@@ -163,3 +165,23 @@ def test_of_a_slow_link_the_end_that_can_do_more_is_not_to_blame() -> None:
 def test_a_link_that_goes_on_alone_at_a_part_of_the_rate_is_slow_by_what_lies_between() -> None:
     (found,) = in_all({}, {(1, 2): 0.5}, alone=[(1, 2)])
     assert found.ranks == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("part", "groups", "named"),
+    [
+        (0.5, {(1, 5): ("world",), (4, 8): ("world",)}, [(1,)]),
+        (0.5, {(1, 5): ("one",), (4, 8): ("other",)}, [(1,), (4,)]),
+        (0.3, {(1, 5): ("world",), (4, 8): ("world",)}, [(1,), (4,)]),
+    ],
+    ids=["in one ring", "in rings of their own", "nearly as slow"],
+)
+def test_a_nic_behind_one_that_is_far_slower_gets_its_slices_late(
+    part: float, groups: dict[tuple[int, int], tuple[str, ...]], named: list[tuple[int, ...]]
+) -> None:
+    link = LinkRate(0, 1, 0.2, 1.0, 9, 10**9, 0, "0")
+    first, second = (
+        SlowEnd((end[0],), (JudgedLink(replace(link, sender=end[0], receiver=end[1], rate=rate), 1.0, 9, True),), both=True)
+        for end, rate in (((1, 5), 0.2), ((4, 8), part))
+    )
+    assert ranks(not_passed_on([first, second], LinkCalls(groups=groups))) == named

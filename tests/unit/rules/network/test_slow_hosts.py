@@ -67,3 +67,8 @@ def test_hosts_of_two_nics_are_left_to_what_single_nics_show() -> None:
 
 def test_a_host_that_only_sends_slowly_reaches_the_full_rate_as_it_receives() -> None:
     assert named(judged(dict.fromkeys(range(8), 0.7), sends=range(8))) == []
+
+
+@pytest.mark.parametrize(("part", "found"), [(0.2, []), (0.75, ["n0"])], ids=["far slower", "as slow as the host"])
+def test_a_host_in_a_ring_with_a_nic_elsewhere_that_is_far_slower_may_wait_for_it(part: float, found: list[str]) -> None:
+    assert named(judged(dict.fromkeys(range(8), 0.75) | {16: part})) == found
