@@ -46,7 +46,7 @@ from forensics.rules.reductions.pipeline.host_work import HostWork
 from forensics.rules.reductions.pipeline.late_evidence import late_doubts, late_evidence, usual_stage
 from forensics.rules.reductions.pipeline.layout import Layout
 from forensics.rules.reductions.pipeline.own_work import Excess, OwnWork
-from forensics.rules.reductions.pipeline.waited_elsewhere import arose_in_itself, waited_elsewhere
+from forensics.rules.reductions.pipeline.waited_elsewhere import arose_in_itself, is_late_in_passes, waited_elsewhere
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.ranks.processor_time import ProcessorTimes
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
@@ -100,7 +100,7 @@ def _evaluate(
     if 2 * max(len(late), len(own.found)) > len(roster.ranks):
         return  # where most ranks are late in turn nobody holds the others up
     stated = [
-        (item, _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), thresholds))
+        (item, _finding(roster, stacks, cpu, text, windows, item, (others, unseen[item.rank]), layout, thresholds))
         for item, others in _distinguished(late, (own, hosts))
         if not is_of_stages(item, layout)
         and not only_lacked_a_core(item, cpu, roster, used, stacks.get(item.rank), thresholds["least_lost_when_short"] * _MS)
@@ -183,12 +183,13 @@ def _speaks(late: Lateness, layout: Layout, thresholds: Thresholds) -> bool:
 
 def _finding(
     roster: Roster, stacks: StacksByRank, cpu: HostCpu, text: EvidenceText, windows: FrontierWindows, late: Lateness,
-    beside: tuple[tuple[int, ...], frozenset[int]], thresholds: Thresholds,
+    beside: tuple[tuple[int, ...], frozenset[int]], layout: Layout, thresholds: Thresholds,
 ) -> Finding:  # fmt: skip
     """`beside` are other ranks that may be meant, and those of them for whose messages, of which nothing tells, it may wait."""
     others, unseen = beside
     measured = None if others or unseen else long_stage_of(late.rank, windows)
-    stage, accounted = _measured_stage(measured, late) if measured else usual_stage({} if unseen else stacks, late)
+    own = usual_stage({} if unseen else stacks, late, in_passes=is_late_in_passes(late, layout))
+    stage, accounted = _measured_stage(measured, late) if measured else own
     on_device = late.on_device if measured is None else measured.on_device
     least = thresholds["least_accounted"]
     known = accounted if measured or stage is not StageName.UNKNOWN else None

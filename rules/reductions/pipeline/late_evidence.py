@@ -12,6 +12,8 @@ from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.text.evidence_text import ranks_text
 
+_PASSES = (StageName.FORWARD, StageName.BACKWARD)
+
 
 def late_evidence(late: Lateness) -> Iterator[Evidence]:
     """How often it came last and by how much, and what tells so."""
@@ -59,14 +61,15 @@ def late_doubts(
         yield Evidence(why, None, supports=False)
 
 
-def usual_stage(stacks: Mapping[int, Stacks], late: Lateness) -> tuple[StageName, float]:
+def usual_stage(stacks: Mapping[int, Stacks], late: Lateness, *, in_passes: bool = False) -> tuple[StageName, float]:
     """The stage its stacks show most often outside communication, and which part of its cost that accounts for.
 
-    Of its samples, the share in this stage beyond that of the others is what it takes of the time; of a late device, nothing.
+    Who is late `in_passes` is so in none of the others. Of its samples, the share in this stage beyond that of the others is
+    what it takes of the time; of a late device, nothing.
     """
     found = None if late.on_device else stacks.get(late.rank)
     outside = [s.activity for s in found.main if not s.activity.communicating] if found else []
-    seen = [activity.stage for activity in outside]
+    seen = [activity.stage for activity in outside if not in_passes or activity.stage in _PASSES]
     stage = max(dict.fromkeys(seen), key=seen.count, default=StageName.UNKNOWN)
     # The job's own names describe, they account for nothing.
     by_words = all(activity.words_alone for activity in outside if activity.stage is stage)

@@ -22,7 +22,7 @@ from forensics.rules.reductions.steps.times import Floats, Steps, StepTimes
 # Of a typical lateness: steps in which the group waited for the rank.
 _LATE = 0.5
 # Of the calls of a tensor-parallel group, and how many: a message that comes late delays one call of a pass.
-_OFTEN, _LEAST_CALLS = 0.9, 50
+_OFTEN, _MOST_CALLS, _LEAST_CALLS = 0.9, 0.5, 50
 _MOST_ELSEWHERE = 0.5
 
 
@@ -30,6 +30,11 @@ def arose_in_itself(late: Lateness, layout: Layout, times: StepTimes) -> bool:
     """Whether it is late to its equals in nearly all calls of each pass, and not by what it waits for elsewhere."""
     often = late.late >= _OFTEN * late.calls and late.calls >= _LEAST_CALLS
     return often and is_of_equals(late, layout) and waited_elsewhere(late, times) < _MOST_ELSEWHERE
+
+
+def is_late_in_passes(late: Lateness, layout: Layout) -> bool:
+    """Whether it is late to most calls of its equals in each pass: what a host does between passes delays one of these."""
+    return late.late >= _MOST_CALLS * late.calls and late.calls >= _LEAST_CALLS and is_of_equals(late, layout)
 
 
 def waited_elsewhere(late: Lateness, times: StepTimes) -> float:

@@ -199,7 +199,23 @@ def _stage(frames: CallPath) -> tuple[StageName, Frame | None, bool]:
         return worded, worded_by, worded is not StageName.UNKNOWN
     if (stage, worded) in patterns.OVERRIDES and worded_by is not None and _outside(frames, worded_by, identified_by):
         return worded, worded_by, True
-    return stage, identified_by, False
+    evaluated = _evaluation_around(frames, identified_by) if stage is StageName.FORWARD else None
+    return (stage, identified_by, False) if evaluated is None else (StageName.EVAL, evaluated, True)
+
+
+def _evaluation_around(frames: CallPath, inner: Frame | None) -> Frame | None:
+    """The evaluation that the job's own name shows around a forward pass whose frames have names of their own.
+
+    Who trains in it, or by the same function, does not only evaluate.
+    """
+    around = frames[frames.index(inner) + 1 :] if inner is not None else ()
+    named = ((entry, words_of(entry.function)) for entry in around if entry.origin == "app")
+    entry, words = next(((entry, words) for entry, words in named if words & _EVALUATES | words & _TRAINS), (None, _TRAINS))
+    return None if words & _TRAINS else entry
+
+
+_EVALUATES = next(words.alone for words in patterns.WORDS if words.stage is StageName.EVAL)
+_TRAINS = frozenset({"train", "training", "fit", "backward"})
 
 
 def _outside(frames: CallPath, outer: Frame, inner: Frame | None) -> bool:

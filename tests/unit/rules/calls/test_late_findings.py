@@ -25,10 +25,14 @@ from forensics.rules.reductions.pipeline.device_work import DeviceWork, LongWork
 from forensics.rules.reductions.pipeline.equals import came_after_all, may_wait_for, unseen_waits
 from forensics.rules.reductions.pipeline.guest_hosts import may_be_of_guests
 from forensics.rules.reductions.pipeline.host_work import HostWork
+from forensics.rules.reductions.pipeline.late_evidence import usual_stage
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.reductions.pipeline.own_work import OwnWork
 from forensics.rules.reductions.pipeline.places import Place as Position
+from forensics.rules.reductions.stacks.activity import activity
+from forensics.rules.reductions.stacks.call_paths import frame
 from forensics.rules.reductions.stacks.rounds import AloneAtWork
+from forensics.rules.reductions.stacks.samples import Sample, Stacks
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.slow import rank_awaited, rank_late
@@ -370,3 +374,13 @@ def test_traces_of_what_hosts_work_distinguish_ranks_of_a_pipeline(
     long = (LongWork(rank, (), 4, 9e8, 4e8, 10e8, 4e8, StageName.UNKNOWN, None) for rank in slow)
     hosts = HostWork(DeviceWork(tuple(long), frozenset(range(4))))
     assert [(item.rank, others) for item, others in rank_late._distinguished([(late, (2,))], (OwnWork(), hosts))] == expected
+
+
+@pytest.mark.parametrize(("in_passes", "stage"), [(False, StageName.CHECKPOINT), (True, StageName.FORWARD)])
+def test_a_checkpoint_at_the_samples_is_no_stage_of_who_is_late_in_each_pass(stage: StageName, *, in_passes: bool) -> None:
+    save = frame("save", "/opt/conda/lib/python3.11/site-packages/torch/serialization.py", 1)
+    forward = frame("forward", "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/linear.py", 2)
+    places = [(forward,), (save,), (save,)]
+    samples = tuple(Sample(n, 4, 4, True, False, activity(each), "s#thread=4") for n, each in enumerate(places))
+    late = Lateness(0, "tp", "all_reduce", (0, 1), 300, 290, 10**9, 0.3, 5 * 10**6, "dump")
+    assert usual_stage({0: Stacks(samples, (), ())}, late, in_passes=in_passes)[0] is stage

@@ -114,6 +114,23 @@ def test_recomputed_forward_is_backward() -> None:
     assert activity(frames).stage is StageName.BACKWARD
 
 
+@pytest.mark.parametrize(
+    ("around", "stage"),
+    [
+        (("evaluate@/srv/job/a.py",), StageName.EVAL),
+        (("Trainer.validate@/srv/job/a.py",), StageName.EVAL),
+        (("train_and_evaluate@/srv/job/a.py",), StageName.FORWARD),
+        (("train_epoch@/srv/job/a.py", "evaluate@/srv/job/a.py"), StageName.FORWARD),
+        (("forward_backward_step@/srv/job/a.py",), StageName.FORWARD),
+    ],
+)
+def test_a_forward_pass_with_names_of_its_own_is_of_the_evaluation_around_it(around: tuple[str, ...], stage: StageName) -> None:
+    module = f"Module._call_impl@{SITE}torch/nn/modules/module.py"
+    assert (
+        activity(path("Block.forward@/srv/job/net.py", module, "Net.forward@/srv/job/net.py", module, *around)).stage is stage
+    )
+
+
 def test_data_loading_inside_evaluation_stays_data_loading() -> None:
     frames = path(f"_SingleProcessDataLoaderIter._next_data@{SITE}torch/utils/data/dataloader.py", "evaluate@/srv/job/a.py")
     assert activity(frames).stage is StageName.DATA
