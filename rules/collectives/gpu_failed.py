@@ -24,15 +24,13 @@ from forensics.rules.reductions.logs.failures import Failures
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
-from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, ranks_text
+from forensics.rules.reductions.text.evidence_text import EvidenceText, counted, left_nothing
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import WaitGraph
 
 _SHOWN = 4
 # Two ranks that lose their peer: one may have lost the other.
 _LEAST_LOST = 2
-# Behind all calls whose order is known.
-_LAST = (1 << 63) - 1
 
 
 def _evaluate(
@@ -66,8 +64,7 @@ def _beside(finding: Finding, unseen: tuple[int, ...]) -> Finding:
     """A suspicion, where a rank of which nothing is seen may be the one that all wait for."""
     if not unseen:
         return finding
-    why = f"{ranks_text(unseen)} left nothing to see, and may be what the others wait for"
-    return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, Evidence(why, None, supports=False)))
+    return replace(finding, confidence=Confidence.SUSPECT, evidence=(*finding.evidence, left_nothing(unseen)))
 
 
 def _beside_unseen(roster: Roster, graph: WaitGraph, errors: GpuErrors) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -97,11 +94,15 @@ def _was_lost(rank: int, roster: Roster, failures: Failures) -> bool:
 
 
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:
-    """That of the first operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU."""
-    entered = [(wait, wait.waiting[rank]) for root in graph.roots for wait in root.waits if rank in wait.waiting]
-    inside = min(entered, key=lambda each: each[1].order if each[1] else _LAST, default=(None, None))[0]
+    """That of the first operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU.
+
+    Of calls that only counters tell the order is not known: then one counts that everybody is in.
+    """
+    own = [(wait, call) for wait in graph.waits if wait.communicator and (call := wait.waiting.get(rank))]
+    ends = ((wait, None) for root in graph.roots for wait in root.waits if rank in wait.waiting)
+    inside = min(own, key=lambda each: each[1].order, default=None) or next(ends, None)
     if inside is not None:
-        return text.joined_stage(inside, (rank,), Component.COMPUTE)
+        return text.joined_stage(inside[0], (rank,), Component.COMPUTE)
     activity = activity_of(stacks, rank)
     return text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.COMPUTE)
 

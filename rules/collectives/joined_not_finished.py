@@ -94,6 +94,8 @@ def _evaluate(
     if any(failed):
         stated = [root for root, ranks in zip(found, failed, strict=True) if ranks]
         yield _port_failed(text, stated, {rank for ranks in failed for rank in ranks}, heard)
+    elif liveness.motion is Motion.STALLED and not found:
+        yield from _beside_unseen(graph, roster, ports, text, heard)
     found = [root for root, ranks in zip(found, failed, strict=True) if not ranks]
     # Groups do not stand still by themselves at once: what holds up several of them is elsewhere.
     for root in found if len(found) + _begun_beside(graph, found) <= _MOST_GROUPS else ():
@@ -101,6 +103,20 @@ def _evaluate(
         seen = [activity_of(stacks, rank) for rank in root.ranks]
         lines = (*links, *_of_network(logs)) if still and _inside_one_call(seen) else ()
         yield _finding(groups, text, root, (_beside(groups, root, roster), lines), apart=_apart(root, seen))
+
+
+def _beside_unseen(
+    graph: WaitGraph, roster: Roster, ports: FailedPorts, text: EvidenceText, heard: Logged
+) -> Iterator[Finding]:
+    """Members whose port failed, where all others of whom anything is known are in the same operations: a suspicion."""
+    unseen = {rank for root in graph.roots for rank in root.ranks if root.kind is RootKind.FREE and roster.rank(rank).unseen}
+    inside = [wait for wait in graph.recorded if wait.missing and unseen.issuperset(wait.missing)]
+    roots = [Root(RootKind.ALL_JOINED, tuple(sorted(wait.waiting)), (wait,)) for wait in inside]
+    failed = {root: ranks for root in roots if (ranks := _of_failed_ports(root, ports))}
+    if failed and all(unseen.issuperset(root.ranks) for root in graph.roots):
+        found = _port_failed(text, [*failed], {rank for ranks in failed.values() for rank in ranks}, heard)
+        against = evidence_text.left_nothing(sorted(unseen))
+        yield replace(found, confidence=Confidence.SUSPECT, evidence=(*found.evidence, against))
 
 
 def _begun_beside(graph: WaitGraph, found: Sequence[Root]) -> int:

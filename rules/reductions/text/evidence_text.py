@@ -50,6 +50,11 @@ def wait_text(wait: Wait) -> str:
     return f"{'/'.join(kinds) or 'operation'} {wait.sequence} of {wait.communicator}"
 
 
+def left_nothing(ranks: Collection[int]) -> Evidence:
+    """Say against a finding that others wait for ranks of which nothing is seen."""
+    return Evidence(f"{ranks_text(ranks)} left nothing to see, and may be what the others wait for", None, supports=False)
+
+
 def child(sample: Sample, rank: int) -> Evidence:
     """Say where a child process of the rank was."""
     return Evidence(f"child process {sample.pid} of rank {rank} at {sample.activity.describe()}", sample.source)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from duckdb import DuckDBPyConnection
 
 from forensics.case.build import open_case
 from forensics.case.logged_calls import complete_calls
 from forensics.model import Belief, Cause, Confidence, Evidence, Granularity, Members, Suspect
-from forensics.rules.collectives import chunk_not_delivered
+from forensics.rules.collectives import chunk_not_delivered, joined_not_finished
 from forensics.rules.collectives.joined_not_finished import _called
 from forensics.rules.collectives.work_request_failed import _resource
 from forensics.rules.diagnosis import diagnose
@@ -23,7 +24,8 @@ from forensics.rules.reductions.network.flow_ends import Flow
 from forensics.rules.reductions.network.flow_faults import FaultyFlows
 from forensics.rules.reductions.network.work_requests import QueuePair
 from forensics.rules.reductions.ranks.nic_users import NicUsers
-from forensics.rules.reductions.waits.graph import Wait
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph, wait_graph
 from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[4] / "fixtures/scenarios"
@@ -39,6 +41,11 @@ def test_the_one_end_that_says_so(failed: Collection[int], named: tuple[int, ...
 
 def first_suspect(scenario: str, *ranks: int) -> Suspect:
     """Of a scenario with a log line of a failed port on some ranks."""
+    return diagnose(with_failed_port(scenario, *ranks)).suspects[0]
+
+
+def with_failed_port(scenario: str, *ranks: int) -> DuckDBPyConnection:
+    """A scenario with such lines."""
     connection = open_case([SCENARIOS / scenario / "bundle.tar.zst"])
     for rank in ranks:
         connection.execute(
@@ -47,7 +54,7 @@ def first_suspect(scenario: str, *ranks: int) -> Suspect:
             [rank, rank, rank, LINE],
         )
     complete_calls(connection)
-    return diagnose(connection).suspects[0]
+    return connection
 
 
 @pytest.mark.slow
@@ -108,6 +115,24 @@ def test_the_member_of_an_unfinished_operation_whose_port_failed() -> None:
     assert group.members is most.members is Members.ONE_OF and group.ranks == most.ranks
     assert {1} < {*group.ranks} and (one.ranks, one.members) == ((1,), Members.EACH)
     assert (one.cause, one.granularity, one.confidence) == (Cause.NETWORK_DOWN, Granularity.NIC, Confidence.LIKELY)
+
+
+@pytest.mark.parametrize(
+    ("left", "named"), [(RankFacts(3), [(1,)]), (RankFacts(3, has_stack=True), [])], ids=["nothing", "a stack"]
+)
+def test_a_failed_port_where_others_wait_for_a_rank_that_left_nothing(left: RankFacts, named: list[tuple[int, ...]]) -> None:
+    """Whoever left a stack is somewhere, and may be what the others wait for."""
+    case = with_failed_port("joined-not-finished", 1)
+    supply = supply_of(case)
+    (wait, *_), roster = supply.get(WaitGraph).roots[0].waits, supply.get(Roster)
+    inside = {rank: call for rank, call in wait.waiting.items() if rank != 3}
+    given: dict[object, object] = {
+        WaitGraph: wait_graph([replace(wait, waiting=inside, unheard=(3,))]),
+        Roster: replace(roster, ranks={**roster.ranks, 3: left}),
+    }
+    found = run(supply_of(case, instead=given), [joined_not_finished.RULE], {})[0]
+    assert [each.ranks for each in found] == named
+    assert all((each.cause, each.confidence) == (Cause.NETWORK_DOWN, Confidence.SUSPECT) for each in found)
 
 
 @pytest.mark.slow
