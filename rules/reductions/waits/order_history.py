@@ -98,6 +98,8 @@ def _are_more(communicators: Sequence[str]) -> bool:
     How the record begins is left out: it may be cut, and steps of the begin may differ.
     """
     runs = [(communicator, len([*calls])) for communicator, calls in groupby(communicators)]
+    if not runs:
+        return False
     last, length = runs[-1]
     before = [count for communicator, count in runs[1:-1] if communicator == last][-_RUNS:]
     return len(before) == _RUNS and len(set(before)) == 1 and length > before[0]

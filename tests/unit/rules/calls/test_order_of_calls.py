@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from forensics.rules.reductions.calls.order import Column, are_by_rank, order_by_rank, taken
+from forensics.rules.reductions.waits.order_history import _are_more
 
 
 def rings(seed: int, ranks: int = 6, calls: int = 400) -> list[Column]:
@@ -51,3 +52,8 @@ def test_two_sources_of_one_rank_that_overlap_are_sorted() -> None:
 def test_no_rows_have_an_order() -> None:
     empty = np.empty(0, np.int64)
     assert taken(empty, order_by_rank(empty, empty)).tolist() == []
+
+
+def test_a_first_pending_call_of_a_communicator_outside_the_circle_breaks_no_row() -> None:
+    assert not _are_more([])
+    assert _are_more([*"abababab", "a", "a"]) and not _are_more("abababa")
