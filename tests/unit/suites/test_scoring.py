@@ -156,6 +156,18 @@ def test_one_of_more_than_two_ranks_is_exact_only_where_nothing_tells_them_apart
     assert (each.score, each.narrow) == (Score.EXACT, None)
 
 
+def test_ranks_of_a_group_that_nothing_tells_apart_are_narrower_than_it() -> None:
+    rail = truth("hang", fault(4, 5, 6, group=(3, 4, 5, 6, 7)))
+    found = mark(verdict("hang", suspect(4, 5, 6, members="one_of")), rail)
+    assert (found.score, found.narrow) == (Score.EXACT, True)
+
+
+def test_a_group_and_a_part_of_a_host_are_partial() -> None:
+    both = truth("hang", fault(1, group=(0, 1)), fault(4, 5, 6))
+    found = mark(verdict("hang", suspect(0, 1, members="one_of"), suspect(4, 5)), both)
+    assert (found.score, found.innocent) == (Score.PARTIAL, ())
+
+
 def test_one_of_two_ranks_is_narrow_enough() -> None:
     assert mark(verdict("hang", suspect(4, 5, members="one_of", cause="unknown")), GROUP).score is Score.EXACT
 
