@@ -25,7 +25,8 @@ from forensics.rules.reductions.network.flow_faults import FaultyFlows
 from forensics.rules.reductions.network.work_requests import QueuePair
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import RankFacts, Roster
-from forensics.rules.reductions.waits.graph import Wait, WaitGraph, wait_graph
+from forensics.rules.reductions.waits.graph import Wait, WaitGraph
+from forensics.rules.reductions.waits.sinks import wait_graph
 from tests.recordings.scenarios import recorded
 
 SCENARIOS = Path(__file__).parents[4] / "fixtures/scenarios"
