@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forensics.model import Belief, Cause, Component, Confidence, Evidence, Finding, Granularity, Members
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.positions import Communicators
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.events import LogEvents
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches
 from forensics.rules.reductions.mismatch.miscounts import Miscounts
@@ -38,11 +39,14 @@ def _evaluate(
     held: HeldByEnded,
     miscounts: Miscounts,
     computing: ComputingDevices,
+    errors: GpuErrors,
 ) -> Iterator[Finding]:
     mismatched = {mismatch.communicator for mismatch in blocking}
     # Who made another number of calls than its peers did not launch them in another order (FX120).
     # A device that has begun none of its calls is held up before all of them, and those behind it with it.
     broken = _at_broken_links(roots) | held | computing | {rank for found in miscounts for rank in found.odd}
+    # So is one of which the driver reports an error.
+    broken |= {rank for rank, error in errors.by_rank.items() if error.time_ns is not None and not error.is_loose}
     for found in inversions:
         if broken.isdisjoint(found.ranks) and mismatched.isdisjoint(wait.communicator for wait in found.waits):
             yield _finding(graph, logs, order, text, found)

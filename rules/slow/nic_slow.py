@@ -26,8 +26,9 @@ from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
+from forensics.rules.reductions.epochs.passed_on import not_passed_on
 from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
-from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, not_passed_on, slow_ends
+from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.crowded_hosts import CrowdedHosts, finding_of_crowded

@@ -28,8 +28,8 @@ def roots(
     """Late ranks that did not only wait for another late one, each with those of nearly its cost that may be meant.
 
     Those that are `least` late are kept. Members of groups in which a rank is last, however little that costs there, wait for
-    it, and so do ranks that receive of those, unless their lateness `is_own`. Of them nobody else is meant where its peers of
-    another group wait for it too, unless messages of one whose lateness is its own account for that.
+    it, and so do ranks that receive of those, unless their lateness `is_own`. Of them nobody else is meant where it is its own,
+    or where its peers of another group wait for it too, unless messages of one whose lateness is its own account for that.
     """
     found, linked = late.found, late.linked
     material = [item for item in found if least(item)]
@@ -40,7 +40,7 @@ def roots(
         is_leader = item.rank in first and held is not None and item.rank not in _members(held[0], found)
         if held is None or is_leader or (is_own(item) and item.rank not in _members(held[0], found)):
             kept.append((item, _reached(item, found, linked), set()))
-        elif held[0].rank not in first and _is_as_late(item, held[0], found):
+        elif held[0].rank not in first and not is_own(held[0]) and _is_as_late(item, held[0], found):
             held[2].add(item.rank)
     own = [(item, reached) for item, reached, _ in kept if is_own(item)]
     led = {rank for rank in first if not is_own(first[rank])}

@@ -17,7 +17,6 @@ import networkx as nx
 import numpy as np
 
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
-from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
@@ -40,8 +39,6 @@ _NEARLY = 0.25
 _LEAST_MEAN_LOSS, _LEAST_WITHIN = 0.25, 0.2
 # Of the ranks: gaps that so many NICs leave are how the job sends, whatever the others do.
 _MOST_BY_MEAN = 0.25
-# Links of a NIC in a ring; of the rate of one that is named there, what another one reaches that leaves it short of slices.
-_OF_A_RING, _FAR_SLOWER = 2, 0.5
 # Median deviation of what is normally distributed, as a standard deviation.
 _SIGMA = 1.4826
 
@@ -259,20 +256,6 @@ def _is_echo(known: Mapping[Ends, JudgedLink], found: Sequence[SlowEnd], links: 
     reached = nx.node_connected_component(graph, links[0][0])
     lowest = min(known[ends].part for ends in links)
     return any(end.ranks[0] in reached and min(link.part for link in end.links) < (1 - LEAST_LOSS) * lowest for end in found)
-
-
-def not_passed_on(ends: Sequence[SlowEnd], calls: LinkCalls) -> list[SlowEnd]:
-    """Those without NICs of one link each way where another one, far slower, may have a part in the same calls.
-
-    Inside hosts a ring goes on from NIC to NIC, and whoever comes behind a slow one gets its slices as late as that.
-    """
-    return [end for end in ends if not any(_hands_on(other, end, calls) for other in ends)]
-
-
-def _hands_on(slower: SlowEnd, end: SlowEnd, calls: LinkCalls) -> bool:
-    lowest, parts = min(link.part for link in slower.links), [link.part for link in end.links]
-    is_far = lowest < _FAR_SLOWER * min(parts) and len(parts) <= _OF_A_RING and len(end.ranks) == 1
-    return is_far and any(calls.may_be_joined(one.ends, other.ends) for one in slower.links for other in end.links)
 
 
 def _deepest(known: Mapping[Ends, JudgedLink], links: Sequence[Ends]) -> set[Ends]:

@@ -274,6 +274,13 @@ def test_who_receives_of_a_rank_that_is_late_by_itself_does_not_lead_its_peers(
     assert sorted(item.rank for item, _ in kept) == expected
 
 
+@pytest.mark.parametrize(("own", "beside"), [(set[int](), (2,)), ({0}, ())])
+def test_beside_a_rank_that_is_late_by_itself_nobody_else_may_be_meant(own: set[int], beside: tuple[int, ...]) -> None:
+    found = Latenesses((late(0, 900, (0, 1), "a"), late(2, 800, (2, 3), "b")), LINKED)
+    kept = roots(found, lambda item: item.lost_ns >= 100 * MS, lambda item: item.rank in own)
+    assert [(item.rank, others) for item, others in kept] == [(0, beside)]
+
+
 CUT = Lateness(3, "tensor", "all_reduce", (2, 3, 4), 900, 900, 300 * MS, 0.5, 2 * MS, "dump")
 ELSEWHERE = [late(8, 950, (8, 9), "z"), late(2, 920, (0, 2), "a"), late(4, 900, (1, 4), "b")]
 PASSED_ON = frozenset({(8, 2), (2, 8), (8, 3), (3, 8), (8, 4), (4, 8)})

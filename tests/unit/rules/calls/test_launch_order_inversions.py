@@ -9,7 +9,8 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Cause, Confidence, Granularity, Verdict
 from forensics.rules.collectives import communicators_entangled
-from forensics.rules.engine import supply_of
+from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.hardware.gpu_errors import GpuError, GpuErrors
 from forensics.rules.reductions.network.flow_ends import Flow, FlowState
 from forensics.rules.reductions.network.flow_faults import RootFlows
 from tests.recordings.coalesced import batch, single
@@ -132,6 +133,19 @@ def test_a_link_that_delivers_nothing_needs_no_order_to_hang(
     flow = Flow("nccl:a", 1, "all_reduce", 0, *ranks, None, None, state)
     findings = list(supply.call(communicators_entangled.RULE.evaluate, {RootFlows: RootFlows((flow,))}))
     assert bool(findings) is remains
+
+
+@pytest.mark.parametrize(
+    ("rank", "time_ns", "remains"),
+    [(1, 5, False), (1, None, True), (9, 5, True)],
+    ids=["of a member", "of no known time", "of another rank"],
+)
+def test_a_gpu_with_an_error_needs_no_order_to_hang(rank: int, time_ns: int | None, remains: bool, tmp_path: Path) -> None:
+    error = GpuError("host", "0000:3b:00", "memory error", of_device=True, source="dmesg", time_ns=time_ns)
+    with open_case([loose(inverted_launches(2, 4), tmp_path)]) as case:
+        supply = supply_of(case, instead={GpuErrors: GpuErrors({rank: error})})
+        found = run(supply, [communicators_entangled.RULE], {})[0]
+    assert bool(found) is remains
 
 
 def test_an_order_that_has_worked_before_is_a_suspicion(tmp_path: Path) -> None:

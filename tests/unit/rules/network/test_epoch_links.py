@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, not_passed_on, slow_ends
+from forensics.rules.reductions.epochs.passed_on import not_passed_on
+from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
