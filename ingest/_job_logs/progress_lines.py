@@ -5,7 +5,7 @@ rank whose words agree are a series; a number that falls begins another part of 
 they stand there, or what a bar says has elapsed; averages over all steps so far (`s/it`, `samples/sec`) are not read.
 Dictionaries of transformers that tell an epoch and no step (`{'loss': 2.1, ..., 'epoch': 0.01}`) are counted themselves.
 Upstream: Megatron-LM, torchtitan, nanoGPT, DeepSpeed, tqdm (transformers, Lightning), rich
-(Lightning), NeMo, Composer, verl, MLPerf's mllog, as of 2025.
+(Lightning), NeMo, Composer, verl, as of 2025.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ _OF_TOTAL = re.compile(r"(?<![\w./:-])(?P<step>\d{1,12})(?: ?/ {0,12}| of )(?P<t
 _STAMP = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?|(\d\d)/(\d\d)/(\d{4}),? (\d\d):(\d\d):(\d\d)"
 )
-# mlperf_logging/mllog: milliseconds from 1970.
-_COUNTED = re.compile(r'"time_ms": (\d{13})(?!\d)')
 _STATED = re.compile(
     r"elapsed time per iteration \(ms\): (?P<ms>\d{1,9}(?:\.\d{1,6})?)"
     r"|\b(?P<s>\d{1,6}(?:\.\d{1,6})?) ?s(?:ec)?/step\b"
@@ -270,8 +268,7 @@ def _clock(said: re.Match[str], line: str) -> tuple[str | None, float | None]:
         return "bar", float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
     stamp = _STAMP.search(line, 0, _SHOWN)
     if stamp is None:
-        counted = _COUNTED.search(line, 0, _SHOWN)
-        return ("line", int(counted[1]) / 1000) if counted else (None, None)
+        return None, None
     numbers = [int(number) for number in stamp.groups() if number]
     year, month, day = numbers[:3] if stamp[1] else (numbers[2], *numbers[:2])
     hour, minute, second = numbers[3:6]

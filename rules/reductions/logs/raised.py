@@ -71,12 +71,13 @@ class Standstill:
         return self.lasts.get((source_id, rank), line) > line or (self.steps.get(source_id) or line) > line
 
     def was_survived(self, source_id: int, line: int) -> bool:
-        """Whether one series of steps goes on across a line, and its trainer says in the end that it is done.
+        """Whether one series of steps goes on across a line, or all begin below it, and the trainer says in the end that it is done.
 
         Steps alone do not tell: what a program had written before may be printed after its error.
         """
-        spans = any(first < line < last for first, last in self.series.get(source_id, ()))
-        return spans and self.finished.get(source_id, line) > line
+        series = self.series.get(source_id, ())
+        spans = any(first < line < last for first, last in series) or all(line < first for first, _ in series)
+        return bool(series) and spans and self.finished.get(source_id, line) > line
 
 
 def standstill(connection: DuckDBPyConnection) -> Standstill:

@@ -37,8 +37,9 @@ def test_a_job_that_trained_to_its_end_is_sound(tmp_path: Path, end: str) -> Non
     assert "job.log#line=31" in verdict.summary
 
 
-def test_an_error_that_the_job_survived(tmp_path: Path) -> None:
-    verdict = pasted(tmp_path, steps(1, 12) + LOST + steps(13) + HF)
+@pytest.mark.parametrize("text", [steps(1, 12) + LOST + steps(13) + HF, LOST + steps() + HF], ids=["amid", "before all steps"])
+def test_an_error_that_the_job_survived(tmp_path: Path, text: str) -> None:
+    verdict = pasted(tmp_path, text)
     assert (verdict.outcome, named(verdict)) == (Outcome.HEALTHY, set())
 
 
@@ -48,9 +49,10 @@ def test_an_error_that_the_job_survived(tmp_path: Path) -> None:
         steps(1, 12) + LOST + steps(13),
         steps() + HF + LOST,
         steps(1, 12) + LOST + steps(1, 12) + HF,
+        LOST + HF,
         steps(1, 12) + LOST + HF.replace("'train_samples_per_second': 33.1, ", ""),
     ],
-    ids=["printed late, no end", "after the end", "of another run", "no summary"],
+    ids=["printed late, no end", "after the end", "of another run", "no steps", "no summary"],
 )
 def test_errors_that_ended_a_rank(tmp_path: Path, text: str) -> None:
     assert pasted(tmp_path, text).outcome is Outcome.FAILSTOP
