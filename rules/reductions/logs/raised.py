@@ -71,7 +71,7 @@ class Standstill:
         return self.lasts.get((source_id, rank), line) > line or (self.steps.get(source_id) or line) > line
 
     def was_survived(self, source_id: int, line: int) -> bool:
-        """Whether one series of steps goes on across a line, or all begin below it, and the trainer says in the end that it is done.
+        """Whether steps go on across a line, or all begin below it, and their trainer says in the end that it is done.
 
         Steps alone do not tell: what a program had written before may be printed after its error.
         """
