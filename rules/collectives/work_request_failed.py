@@ -21,7 +21,7 @@ from forensics.model import (
 from forensics.rules.interface import Maturity, Need, Rule
 from forensics.rules.reductions.network.chunk_flows import OpenFlows
 from forensics.rules.reductions.network.failed_ports import FailedPorts, Ranks, own_end
-from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
+from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs, UnansweredQueuePairs
 from forensics.rules.reductions.network.work_requests import NETWORK_STATUS, STATUS_NAMES, QueuePair, QueuePairs
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -39,9 +39,14 @@ def _evaluate(
     failed: FailedQueuePairs,
     users: NicUsers,
     ports: FailedPorts,
+    unanswered: UnansweredQueuePairs,
 ) -> Iterator[Finding]:
-    """Ranks that have a NIC together are one end of a way where queue pairs of each failed."""
-    if not failed or not (graph.waits or open_flows):
+    """Ranks that have a NIC together are one end of a way where queue pairs of each failed.
+
+    Where none did, a request that nobody answered while the whole job stands still shows the way as well.
+    """
+    failed = failed or FailedQueuePairs(unanswered)
+    if not failed or not (graph.waits or open_flows or unanswered):
         return
     hit = {rank for pair in failed for rank in (pair.rank, pair.peer) if rank is not None}
     camps: dict[tuple[Ranks, ...], list[QueuePair]] = defaultdict(list)
@@ -57,11 +62,15 @@ def _evaluate(
 
 def _ends(pair: QueuePair, ports: FailedPorts, users: NicUsers, hit: Collection[int]) -> tuple[Ranks, ...]:
     """Who may be at fault: both ends where the way did not answer, unless one's own port failed; else whose request it was."""
-    if pair.status in NETWORK_STATUS and pair.peer is not None and pair.peer != pair.rank:
+    if _is_of_network(pair) and pair.peer is not None and pair.peer != pair.rank:
         ends = tuple(sorted({users.together(rank, hit) for rank in (pair.rank, pair.peer)}))
         own = own_end(ports, ends)
         return ends if own is None else (users.of(own),)
     return ((pair.rank,),)
+
+
+def _is_of_network(pair: QueuePair) -> bool:
+    return pair.status is None or pair.status in NETWORK_STATUS
 
 
 def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:
@@ -74,7 +83,7 @@ def _peer_silent(shim: ShimLogs, pair: QueuePair) -> int:
 def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[Ranks], pairs: Sequence[QueuePair]) -> Finding:
     ordered = sorted(pairs, key=lambda pair: (pair.error_ns is None, pair.error_ns or 0, pair.rank, pair.name))
     first = ordered[0]
-    network = first.status in NETWORK_STATUS
+    network = _is_of_network(first)
     silent = max(_peer_silent(shim, pair) for pair in pairs)
     ranks, single = tuple(sorted(rank for each in ends for rank in each)), len(ends) == 1
     stated = tuple(rank for rank in ranks if single and rank in ports)
@@ -84,7 +93,7 @@ def _finding(roster: Roster, shim: ShimLogs, ports: FailedPorts, ends: Sequence[
         cause=Cause.NETWORK_DOWN if network else Cause.OTHER,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.DIRECT_RECORD,
-        confidence=Confidence.SUSPECT if silent else sure,
+        confidence=Confidence.SUSPECT if silent or first.status is None else sure,
         evidence=(*(_failure(pair) for pair in ordered[:4]), *_port(ports, stated), *_against(first, silent)),
         granularity=Granularity.NIC if single else Granularity.LINK,
         members=Members.EACH if single else Members.ONE_OF,
@@ -109,6 +118,9 @@ def _resource(ordered: Sequence[QueuePair], ranks: Ranks) -> Resource:
 
 
 def _failure(pair: QueuePair) -> Evidence:
+    if pair.status is None:
+        held = f"{pair.in_flight} requests in flight, the oldest for {(pair.age_ns or 0) / 1e9:.1f} s"
+        return Evidence(f"queue pair {pair.name} of rank {pair.rank} to rank {pair.peer} has {held}", pair.source)
     words = STATUS_NAMES.get(pair.status or 0, "unknown status")
     vendor = f", vendor code {pair.vendor_error:#x}" if pair.vendor_error else ""
     whom = f" to rank {pair.peer}" if pair.peer is not None else f" to {pair.remote}" if pair.remote else ""
@@ -126,6 +138,8 @@ def _port(ports: FailedPorts, ranks: Sequence[int]) -> Iterator[Evidence]:
 
 def _against(pair: QueuePair, silent_ns: int) -> Iterator[Evidence]:
     """Logs copied at different times look like this too, so it is said and not concluded."""
+    if pair.status is None:
+        yield Evidence("a proxy thread that does not poll for completions leaves requests in flight as well", supports=False)
     if silent_ns:
         yield Evidence(
             f"the log of rank {pair.peer} ends {silent_ns / 1e9:.0f} s before: the error may be the echo of a dead process",

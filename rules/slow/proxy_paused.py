@@ -26,6 +26,7 @@ from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slow_ends import Blame, blamed
 from forensics.rules.reductions.network.slowness import LEAST_PAUSE_NS, Slowness
+from forensics.rules.reductions.network.starved_hosts import StarvedHost, StarvedHosts
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.ranks.shim_logs import ChunkLogs
@@ -38,8 +39,18 @@ _LEAST_SEEN = 5
 
 
 def _evaluate(
-    slowness: Slowness, busy: BusyHosts, roster: Roster, shared: SharedNics, long: LongCalls, thresholds: Thresholds
+    slowness: Slowness,
+    busy: BusyHosts,
+    roster: Roster,
+    shared: SharedNics,
+    long: LongCalls,
+    starved: StarvedHosts,
+    thresholds: Thresholds,
 ) -> Iterator[Finding]:
+    for host in starved:
+        if max(each.share for each in host.paused) >= thresholds["least_share"]:
+            yield shown_by_cores(_of_host(slowness, host), busy, roster)
+            return
     slow, meets = slowness.slow_links(), _with_others(slowness, shared)
     paused = {
         link: each
@@ -171,6 +182,16 @@ def _finding(slowness: Slowness, blame: Blame, found: Sequence[Pauses], likely: 
         impact=Impact(round(first.lost_ns), round(first.share, 3), None, "arrival"),
         next_steps=_next_steps(blame.ranks),
     )
+
+
+def _of_host(slowness: Slowness, host: StarvedHost) -> Finding:
+    """A host whose proxies offer buffers late, and see late that what they sent is there."""
+    links = tuple((each.sender, each.receiver) for each in host.paused)
+    finding = _finding(slowness, Blame(host.ranks, links, ()), host.paused, 0.0)
+    seen = ", ".join(f"{each.sender} to {each.receiver}" for each in host.late[:_SHOWN])
+    late = f"chunks from rank {seen} seem to stay at the NIC for long, and none do that are sent to the host: it sees them late"
+    said = Evidence(f"all links that pause or are slow end at ranks of host {host.host}; {late}", host.late[0].source)
+    return replace(finding, granularity=Granularity.HOST, evidence=(finding.evidence[0], said, *finding.evidence[1:]))
 
 
 def _evidence(found: Sequence[Pauses]) -> Iterator[Evidence]:

@@ -62,7 +62,9 @@ def _evaluate(
         stated = [each for each in found if each.share >= thresholds["least_cost"]]
         if host and stated and _is_of_host(host, found, paused, hosts):
             is_host = len(found) >= _SEVERAL
-            beside = {*_unclear(host, paused, hosts), *(each.rank for each in found)} if is_host else set[int]()
+            unseen = set(roster.ranks) - set(users.of(hosts))
+            unseen = {rank for rank in unseen if roster.host_of(rank) == host}  # ranks that no NIC is captured of
+            beside = {*_unclear(host, paused, hosts), *(each.rank for each in found), *unseen} if is_host else set[int]()
             yield mirrored.doubted(_finding(stated, users, calls, busy.get(host), is_host=is_host, beside=beside))
             reached = {rank for each in stated for rank in each.ring}
             yield blocked_ranks(sorted(set(users.of(reached)) - set(users.of([*beside, *(each.rank for each in found)]))))

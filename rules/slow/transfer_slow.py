@@ -32,6 +32,7 @@ from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
 from forensics.rules.reductions.network.slow_paths import on_one_path
 from forensics.rules.reductions.network.slow_rails import on_one_rail, places_of_nics
 from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, LEAST_SLOWDOWN, Slowness
+from forensics.rules.reductions.network.starved_hosts import StarvedHosts
 from forensics.rules.reductions.network.went_wrong import IntervalFactor, ThroughputFactor, WindowSeconds
 from forensics.rules.reductions.ranks.nic_users import NicUsers
 from forensics.rules.reductions.ranks.roster import Roster
@@ -56,10 +57,12 @@ def _evaluate(
     slowness: Slowness,
     users: NicUsers,
     hardware: Hardware,
+    starved: StarvedHosts,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
+    slow = {link: channel for link, channel in slow.items() if not any(host.touches(link) for host in starved)}
     slow = standing_out(known, slow, roster.host_of, thresholds["most_channels"], thresholds["halved"])
     sound = known.sound_links(slow)
     lost = {link: slowdown_of(known, channel) - 1 for link, channel in slow.items()}

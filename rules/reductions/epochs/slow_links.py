@@ -228,7 +228,9 @@ def slow_ends(judged: Iterable[JudgedLink]) -> list[SlowEnd]:
             continue
         deepest = _deepest(known, together)
         further, rest = _accounted(known, deepest)
-        found += further if not rest else [_one_of(known, together)]
+        others = min((known[ends].part for ends in together if ends not in deepest), default=0.0)
+        plain = min(known[ends].part for ends in deepest) < (1 - LEAST_LOSS) * others
+        found += further if not rest else [_one_of(known, sorted(deepest) if plain else together)]
     return sorted(found, key=lambda end: end.ranks)
 
 

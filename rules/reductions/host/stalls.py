@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageName, WaitKind
+from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.logs.events import LogEvent
 from forensics.rules.reductions.progress.at_work import at_work
 from forensics.rules.reductions.ranks.children import ChildProcesses
-from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLogs
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.reductions.ranks.shim_logs import ChunkLogs, ShimLogs
 from forensics.rules.reductions.stacks.activity import Activity
 from forensics.rules.reductions.stacks.samples import Sample, Stacks, StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
@@ -23,6 +24,8 @@ from forensics.rules.reductions.waits.graph import WaitGraph
 from forensics.rules.reductions.waits.messages import MessageWaits
 from forensics.rules.reductions.waits.unrecorded import stands_with_waiters
 
+# Hosts whose ranks stand still at once.
+_SEVERAL = 2
 _POLLING = frozenset({WaitKind.CHILD, WaitKind.DATA, WaitKind.LOCK, WaitKind.IO, WaitKind.UNKNOWN, WaitKind.SLEEP})
 # Stages whose own rules name the cause; what the host does there is a detail of them.
 EXPLAINED = frozenset({StageName.DATA, StageName.CHECKPOINT, StageName.INIT})
@@ -56,18 +59,29 @@ Stalls = NewType("Stalls", tuple[Stall, ...])
 @reduction
 def stalls(
     graph: WaitGraph, roster: Roster, stacks: StacksByRank, messages: MessageWaits, devices: DeviceWaits, shim: ShimLogs,
-    calls: Calls,
+    calls: Calls, groups: Communicators, chunks: ChunkLogs,
 ) -> Stalls:  # fmt: skip
     """Find the free roots whose process lives and runs and waits neither for a message nor for its device, in rank order.
 
-    Of one without a stack that is not known while its record shows no more than that of a rank which waits.
+    Of one without a stack that is not known while its record shows no more than that of a rank which waits, nor while all of
+    them may still be in the newest call of one group.
     """
     facts = [roster.rank(root.ranks[0]) for root in graph.free_roots]
     ended = {rank for rank, log in shim.items() if log.ended} if calls.from_shim else set()
     gone = {f.rank for f in facts if f.dead or f.stopped or f.heartbeat_gap_ns or f.unseen or f.rank in ended}
-    left_out = gone | messages | devices
+    left_out = gone | messages | devices | _perhaps_inside([f for f in facts if not f.has_stack], groups, calls, chunks)
     alive = [f.rank for f in facts if f.rank not in left_out]
     return Stalls(tuple(_stall(graph, stacks, rank) for rank in alive if not stands_with_waiters(roster, graph, rank)))
+
+
+def _perhaps_inside(roots: Sequence[RankFacts], groups: Communicators, calls: Calls, chunks: ChunkLogs) -> set[int]:
+    """Roots on several hosts that have all entered the newest call of one group with all of its members, where logs of calls
+    alone show nobody leave a call: one fault inside it is nearer than as many outside."""
+    ranks = {facts.rank for facts in roots}
+    if not calls.logged_only >= ranks or chunks & ranks or len({facts.host for facts in roots}) < _SEVERAL:
+        return set()
+    whole = (group for group in groups if ranks <= set(group.members) and group.heard == 1)
+    return ranks if any(len({place.entered for place in group.positions.values()}) == 1 for group in whole) else set()
 
 
 def _stall(graph: WaitGraph, stacks: StacksByRank, rank: int) -> Stall:

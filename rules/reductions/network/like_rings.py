@@ -29,7 +29,8 @@ def standing_out(
     """Slow links, unless more than `most` of all channels have one: then those that are slower by far than these are.
 
     Where one rank has an end of most of them, all count. So do they where that is one host, and its work requests are served
-    at one in `halved` of the rate of others: NICs of it, or its path to another host, are then what the rings have in common.
+    at one in `halved` of the rate of others, or its buffers stay as long where nothing counts these: NICs of it, or its path to
+    another host, are then what the rings have in common.
     """
     every = {each for found in known.channels.values() for each in _numbers(found)}
     by_rank: dict[int, set[_Channel]] = defaultdict(set)
@@ -38,7 +39,7 @@ def standing_out(
         channels = _numbers(known.channels[link])
         for rank in link:
             by_rank[rank] |= channels
-            if _is_served_slowly(known.pair(*link), halved):
+            if _is_served_slowly(known.pair(*link), slow[link], halved):
                 by_host[host_of(rank) or rank] |= channels
     struck = set[_Channel]().union(*by_rank.values())
     # All channels may go over one NIC, where each host has one.
@@ -60,5 +61,5 @@ def _numbers(found: Sequence[ChannelFlows]) -> set[_Channel]:
     return {(channel.communicator, channel.number) for channel in found if channel.peers}
 
 
-def _is_served_slowly(pair: PairRate | None, halved: float) -> bool:
-    return pair is not None and pair.stands_out and pair.slowdown >= halved
+def _is_served_slowly(pair: PairRate | None, channel: ChannelFlows, halved: float) -> bool:
+    return channel.slowdown >= halved if pair is None else pair.stands_out and pair.slowdown >= halved

@@ -15,6 +15,7 @@ from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.proxy_pauses import Pauses
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.starved_hosts import StarvedHosts
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.slow.proxy_paused import RULE
 from tests.unit.rules.network.made_up_flows import MS, STEP_NS, add, flows_of
@@ -150,5 +151,5 @@ def test_a_pause_beside_a_slow_link_of_the_same_operations_is_its_echo(communica
     pause = Pauses(1, 0, "all", "p2p", 18, 18, 25e6, 4e8, 0.15, 5e8, "1.frx")
     slowness = Slowness(channels={(0, 2): (channel,)}, pauses={(1, 0): pause})
     thresholds = {threshold.name: threshold.default for threshold in RULE.thresholds}
-    found = RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), SharedNics(()), LongCalls(), thresholds)
+    found = RULE.evaluate(slowness, BusyHosts({}), Roster({}, None), SharedNics(()), LongCalls(), StarvedHosts(()), thresholds)
     assert [each.ranks for each in found] == [(0, 1)] * is_named

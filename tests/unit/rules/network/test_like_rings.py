@@ -54,6 +54,16 @@ def test_what_all_rings_have_at_one_host_is_no_slowest_link(slow: dict[Link, flo
     assert standing_out(known, links, host_of, 0.5, 1.9).keys() == named
 
 
+def test_where_nothing_counts_work_requests_times_at_the_nic_bound_them() -> None:
+    """One host has both slow links, or each ring has its own; buffers that only queue prove nothing."""
+    for slow, named in (({(2, 4): 9e3, (3, 5): 9e3}, {(2, 4), (3, 5)}), ({(0, 2): 9e3, (5, 7): 9e3}, set())):
+        known, links = rings(dict(slow), 1.0)
+        assert standing_out(replace(known, pairs=()), links, host_of, 0.5, 1.9).keys() == named
+    known, links = rings({(2, 4): 900.0, (3, 5): 900.0}, 1.0)
+    queued = {link: replace(each, rate=each.usual_rate) for link, each in links.items()}
+    assert not standing_out(replace(known, pairs=()), queued, host_of, 0.5, 1.9)
+
+
 def test_a_ring_among_many_is_slow_by_itself() -> None:
     known, links = rings({(2, 4): 900.0}, 1.1)
     assert standing_out(known, links, host_of, 0.5, 1.9).keys() == {(2, 4)}
