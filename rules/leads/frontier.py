@@ -58,17 +58,24 @@ def _of_few_equals(devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
 
 
 def _on_host(matrix: StageMatrix) -> Iterator[str]:
-    """A stage beside the passes, where nobody waits for messages, that is longer on one rank of a pipeline stage throughout."""
-    for name in _NO_PASSES:
-        columns = [index for index, column in enumerate(matrix.columns) if column.stage == name]
+    """A stage beside the passes, where nobody waits for messages, that is longer on one rank of a pipeline stage throughout.
+
+    So are the passes of one of three ranks or more where its host needs twice as long for them as any other: who waits for
+    messages inside a pass does so in one of the two, or is as long as others that wait.
+    """
+    for stages in (*((name,) for name in _NO_PASSES), *(() if matrix.device or len(matrix.ranks) <= _FEWEST else (_PASSES,))):
+        columns = [index for index, column in enumerate(matrix.columns) if column.stage in stages]
         spent = matrix.durations[:, columns].sum(axis=1)
         if len(matrix.ranks) < _FEWEST or len(spent) < _FEWEST or not columns:
             continue
         at = int(np.median(spent, axis=0).argmax())
-        longer = spent[:, at] - np.delete(spent, at, axis=1).max(axis=1)
-        if (longer >= Gates().stage_share * matrix.walls[:, at]).all():
+        others = np.delete(spent, at, axis=1).max(axis=1)
+        longer = spent[:, at] - others
+        least = np.maximum(Gates().stage_share * matrix.walls[:, at], others if stages == _PASSES else 0.0)
+        if (longer >= least).all():
             by = f"{float(np.median(longer)) / _MS:.1f} ms longer than on {ranks_text(np.delete(matrix.ranks, at).tolist())}"
-            yield f"{name} on rank {matrix.ranks[at]}: {by} in each of {len(spent)} steps"
+            made = "; it may be made so" if stages == _PASSES else ""
+            yield f"{' and '.join(stages)} on rank {matrix.ranks[at]}: {by} in each of {len(spent)} steps{made}"
 
 
 def _later(judged: WindowVerdict) -> Iterator[str]:

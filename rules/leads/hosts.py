@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import PLAINLY_SHORT, BusyHosts
-from forensics.rules.reductions.hardware.cpu import HostCpu
+from forensics.rules.reductions.hardware.cpu import CpuUse, HostCpu
 from forensics.rules.reductions.hardware.guests import guest_shares
 from forensics.rules.reductions.ranks.roster import Roster
 
@@ -23,7 +23,16 @@ def crowded_leads(cpu: HostCpu) -> tuple[str, ...]:
     """The one host on which threads of the job wait for cores, where that is so of few: who is late there may lack one."""
     short = [use for host, use in sorted(cpu.items()) if use.is_short]
     is_apart = len(short) == 1 and (len(cpu) == 1 or 2 * len(short) <= len(cpu))
-    return tuple(f"what runs on {use.host} beside the job: {use.statement} ({use.source})" for use in short if is_apart)
+    return tuple(f"{_what_runs(use)}: {use.statement} ({use.source})" for use in short if is_apart)
+
+
+def _what_runs(use: CpuUse) -> str:
+    """Whose processes to look at on a host that is short of CPU."""
+    if use.starter is None:
+        return f"what runs on {use.host} beside the job"
+    return (
+        f"what rank {use.starter} started on {use.host} ({use.started[use.starter]:.1f} of the threads that were ready to run)"
+    )
 
 
 def _short_of_cores(busy: BusyHosts, roster: Roster) -> Iterator[str]:

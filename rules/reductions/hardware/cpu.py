@@ -7,7 +7,7 @@ what was given. No count of cores is needed, and other jobs on the host count as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
@@ -26,28 +26,44 @@ _LEAST_RATIO = 1.5
 _SAMPLES = """
 WITH samples AS (
     SELECT host, pid, thread, min(sample) AS first, max(sample) AS last, max(time_ns) - min(time_ns) AS span,
-           arg_max(cpu_ticks, sample) - arg_min(cpu_ticks, sample) AS ticks, count(*) FILTER (state = 'R') AS runnable,
-           count(*) AS samples, any_value(source_id) AS source_id
+           arg_max(cpu_ticks, sample) - arg_min(cpu_ticks, sample) AS ticks,
+           count(*) FILTER (state = 'R') / count(*) AS runnable, any_value(source_id) AS source_id,
+           min(rank) FILTER (is_child) AS starter
     FROM processes WHERE host IS NOT NULL GROUP BY host, pid, thread HAVING count(DISTINCT sample) > 1
+), started AS (
+    SELECT host, starter, sum(runnable) AS runnable FROM samples WHERE starter IS NOT NULL GROUP BY host, starter
 )
-SELECT l.host, sum(l.runnable / l.samples), sum(ticks), max(span), min(s.path) FROM samples l JOIN sources s USING (source_id)
-GROUP BY l.host HAVING max(span) > 0 ORDER BY l.host
+SELECT l.host, sum(l.runnable), sum(ticks), max(span), min(s.path),
+       (SELECT map_from_entries(list((starter, c.runnable) ORDER BY starter)) FROM started c WHERE c.host = l.host)
+FROM samples l JOIN sources s USING (source_id) GROUP BY l.host HAVING max(span) > 0 ORDER BY l.host
 """
+# Of the threads that were ready to run: what one rank started is then why there were too many.
+_MOST_STARTED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """Threads of the job on one host, at the mean: how many wanted a CPU and how many cores they got."""
+    """Threads of the job on one host, at the mean: how many wanted a CPU and how many cores they got.
+
+    `started` are those of them that are of processes which a rank started, by rank.
+    """
 
     host: str
     runnable: float
     cores: float
     source: str
+    started: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def is_short(self) -> bool:
         """Whether threads had to wait for a CPU."""
         return self.runnable >= _LEAST_RUNNABLE and self.runnable >= _LEAST_RATIO * self.cores
+
+    @property
+    def starter(self) -> int | None:
+        """The one rank that started most of what wanted a CPU; no two ranks that each have workers."""
+        most = [rank for rank, runnable in self.started.items() if runnable > _MOST_STARTED * self.runnable]
+        return most[0] if most else None
 
     @property
     def statement(self) -> str:
@@ -68,8 +84,8 @@ def cpu_use(connection: DuckDBPyConnection) -> HostCpu:
     rows = rows_of(connection, "processes", _SAMPLES)
     return HostCpu(
         {
-            host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path)
-            for host, runnable, ticks, span, path in rows
+            host: CpuUse(host, float(runnable), float(ticks or 0) * NS_PER_TICK / span, path, started or {})
+            for host, runnable, ticks, span, path, started in rows
         }
     )
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.leads.frontier import frontier_leads
+from forensics.rules.reductions.frontier.in_calls import InCalls
+from forensics.rules.reductions.frontier.reading import FrontierWindows
+from forensics.rules.reductions.frontier.verdicts import FrontierWindow
+from forensics.rules.reductions.pipeline.device_work import DeviceWork
+from forensics.rules.reductions.pipeline.traced_work import TracedWork
+from tests.unit.frontier.jobs import matrix
 from tests.unit.frontier.short_traces import RANKS, write
 
 LONG_MS = 900.0
@@ -51,3 +59,23 @@ def test_a_rank_that_is_recorded_is_named_itself(tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, range(RANKS))
     assert [suspect.ranks for suspect in verdict.suspects] == [(2,)]
     assert not verdict.leads
+
+
+@pytest.mark.parametrize(
+    ("passes_ms", "begins_with"),
+    [
+        ((2, 75, 3, 2), "forward and backward on rank 1: 72"),
+        ((2, 75, 70, 2), None),
+        ((2, 75, 40, 38), None),
+        ((2, 4, 2, 2), None),
+        ((2, 75), None),
+    ],
+    ids=["one works", "two do", "others wait inside", "short", "two ranks"],
+)
+def test_whose_passes_alone_are_long_in_a_pipeline_of_hosts(passes_ms: Collection[float], begins_with: str | None) -> None:
+    step = [[1.0] * len(passes_ms), [each / 2 for each in passes_ms], [each / 2 for each in passes_ms], [1.0] * len(passes_ms)]
+    step.append([100.0 - sum(column) for column in zip(*step, strict=True)])
+    found = matrix(np.array([step] * 6), messages=True)
+    nobody = DeviceWork()
+    leads = list(frontier_leads(FrontierWindows((FrontierWindow(found),)), InCalls({}), nobody, TracedWork(nobody)))
+    assert [lead[: len(begins_with or "")] for lead in leads] == ([begins_with] if begins_with else [])
