@@ -35,8 +35,8 @@ from forensics.rules.facts.families import SourceFamilies, families
 from forensics.rules.facts.symptoms import Findings, Symptoms, symptoms
 from forensics.rules.labels import failures, limits
 from forensics.rules.leads.first import begun_in_nccl, first_leads, of_speed, unproven
-from forensics.rules.leads.frontier import frontier_leads
-from forensics.rules.leads.hosts import crowded_leads, host_leads
+from forensics.rules.leads.frontier import frontier_leads, waits_least
+from forensics.rules.leads.hosts import crowded_leads, host_leads, stopped_leads
 from forensics.rules.leads.one_moment import as_leads, is_lead
 from forensics.rules.leads.power import power_leads
 from forensics.rules.leads.rounds import processor_leads, round_leads
@@ -174,16 +174,17 @@ def _where_to_begin(
     if supply.get(Liveness).shown:
         if steady is not None:
             return () if steady.by else (*supply.call(power_leads), *round_leads(supply.get(StacksByRank)))
-        stages = (*dict.fromkeys(supply.call(frontier_leads)), *supply.call(power_leads))
+        stages = (*dict.fromkeys(supply.call(frontier_leads)), *supply.call(waits_least), *supply.call(power_leads))
         hardware = (*supply.call(of_speed), *supply.call(host_leads))
         of_ranks = (*round_leads(supply.get(StacksByRank)), *supply.call(processor_leads))
-        return (*crowded_leads(supply.get(HostCpu)), *of_ranks, *stages, *hardware)
+        first = (*stopped_leads(supply.get(Roster)), *crowded_leads(supply.get(HostCpu)))
+        return (*first, *of_ranks, *stages, *hardware)
     heard = supply.get(Logged)
     awaited = () if heard.stalled else tuple(each.lead for each in supply.get(OutsideInputs).values())
     awaited = awaited or tuple(withheld_leads(judged.assessments, supply.get(Liveness)))
     in_rounds = () if awaited else tuple(round_leads(supply.get(StacksByRank)))
     apart = () if awaited or in_rounds else unproven(supply.get(Roster), trees, {*heard.ranks, *supply.call(begun_in_nccl)})
-    return (*awaited, *in_rounds, *supply.call(first_leads), *apart)
+    return (*awaited, *in_rounds, *supply.call(first_leads), *supply.call(waits_least), *apart)
 
 
 def judge(supply: Supply, findings: Findings, known: SourceFamilies) -> Judgement:

@@ -22,6 +22,8 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 _MOST, _MOST_IN_CALLS = 0.5, 0.75
 # To the nearest per cent.
 _ALL = 0.995
+# Of its steps: who waits for so little while all others wait for so much is who they wait for.
+_LITTLE, _MUCH = 0.25, 0.5
 # Passes compute in every job, and what lies in no stage may be the wait for a device.
 _NO_PASSES = (StageName.DATA, StageName.CALLBACKS, StageName.CHECKPOINT, StageName.EVAL)
 _PASSES = (StageName.FORWARD, StageName.BACKWARD)
@@ -47,6 +49,16 @@ def frontier_leads(windows: FrontierWindows, in_calls: InCalls, devices: DeviceW
         if not later and not judged.attribution.culprits:
             yield from _others_wait(window.matrix, in_calls)
             yield from _takes_long(window.matrix)
+
+
+def waits_least(in_calls: InCalls, windows: FrontierWindows) -> Iterator[str]:
+    """The one rank that is hardly in collectives while all others are in them most of the time, in traces without stages."""
+    least, *others = sorted((share, rank) for rank, share in in_calls.items()) or [(1.0, 0)]
+    if not windows and len(others) >= _FEWEST and least[0] <= _LITTLE and others[0][0] >= _MUCH:
+        share, rank = least
+        every_other = f"every other rank for {100 * others[0][0]:.0f} % or more"
+        inside = f"it is in collectives for {100 * share:.0f} % of its steps, {every_other}"
+        yield f"what takes rank {rank} long: {inside}; if the job is slow, it begins there"
 
 
 def _of_few_equals(devices: DeviceWork, traced: TracedWork) -> Iterator[str]:

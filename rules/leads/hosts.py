@@ -10,6 +10,8 @@ from forensics.rules.reductions.hardware.cpu import CpuUse, HostCpu
 from forensics.rules.reductions.hardware.guests import guest_shares
 from forensics.rules.reductions.ranks.roster import Roster
 
+# A debugger that looks once stops a process for a moment.
+_LEAST_STOPPED = 3
 # Hosts that stand out, of all: what is so on more of them is how the machines are used.
 _MOST = 0.5
 
@@ -24,6 +26,17 @@ def crowded_leads(cpu: HostCpu) -> tuple[str, ...]:
     short = [use for host, use in sorted(cpu.items()) if use.is_short]
     is_apart = len(short) == 1 and (len(cpu) == 1 or 2 * len(short) <= len(cpu))
     return tuple(f"{_what_runs(use)}: {use.statement} ({use.source})" for use in short if is_apart)
+
+
+def stopped_leads(roster: Roster) -> Iterator[str]:
+    """A rank whose process is stopped whenever it is sampled, in a job that goes on: something lets it run in between."""
+    stopped = [
+        (rank, len(facts.thread_states)) for rank, facts in sorted(roster.ranks.items()) if facts.stopped and not facts.dead
+    ]
+    for rank, samples in stopped if 2 * len(stopped) < len(roster.ranks) else ():
+        if samples >= _LEAST_STOPPED:
+            how = f"its process was stopped in {samples} of {samples} samples, and the job goes on"
+            yield f"what stops rank {rank} again and again (a limiter as cpulimit, a freezer, a debugger): {how}"
 
 
 def _what_runs(use: CpuUse) -> str:

@@ -11,7 +11,7 @@ import pytest
 from forensics.case.build import open_case
 from forensics.model import Outcome, Verdict
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.leads.frontier import frontier_leads
+from forensics.rules.leads.frontier import frontier_leads, waits_least
 from forensics.rules.reductions.frontier.in_calls import InCalls
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.frontier.verdicts import FrontierWindow
@@ -79,3 +79,24 @@ def test_whose_passes_alone_are_long_in_a_pipeline_of_hosts(passes_ms: Collectio
     nobody = DeviceWork()
     leads = list(frontier_leads(FrontierWindows((FrontierWindow(found),)), InCalls({}), nobody, TracedWork(nobody)))
     assert [lead[: len(begins_with or "")] for lead in leads] == ([begins_with] if begins_with else [])
+
+
+@pytest.mark.parametrize(
+    ("shares", "staged", "rank"),
+    [
+        ((0.85, 0.82, 0.9, 0.09), False, 3),
+        ((0.85, 0.82, 0.9, 0.09), True, None),
+        ((0.85, 0.82, 0.3, 0.09), False, None),
+        ((0.4, 0.42, 0.45, 0.09), False, None),
+        ((0.85, 0.82, 0.9, 0.45), False, None),
+        ((0.85, 0.09), False, None),
+        ((), False, None),
+    ],
+    ids=["one works", "stages say more", "two work", "little is waited", "it waits too", "two ranks", "no calls"],
+)
+def test_who_hardly_waits_while_all_others_do_is_where_to_begin(
+    shares: Collection[float], staged: bool, rank: int | None
+) -> None:
+    windows = FrontierWindows((FrontierWindow(matrix(np.ones((6, 5, 4)))),) if staged else ())
+    leads = list(waits_least(InCalls(dict(enumerate(shares))), windows))
+    assert [lead.partition(":")[0] for lead in leads] == ([] if rank is None else [f"what takes rank {rank} long"])

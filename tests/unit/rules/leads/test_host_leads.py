@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from forensics.case.database import insert_rows, new_case
-from forensics.rules.leads.hosts import crowded_leads, host_leads
+from forensics.rules.leads.hosts import crowded_leads, host_leads, stopped_leads
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.hardware.cpu import cpu_use
@@ -70,3 +70,15 @@ def test_whose_processes_take_the_cores_of_a_host(children: Mapping[int, int], b
     insert_rows(connection, "processes", "source_id rank host pid thread is_child sample time_ns state cpu_ticks", rows)
     (lead,) = crowded_leads(cpu_use(connection))
     assert lead.startswith(begins_with)
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [({2: "TTTTTT"}, 1), ({2: "TSTSTS"}, 0), ({2: "T"}, 0), (dict.fromkeys(range(4), "TTT"), 0), ({}, 0)],
+    ids=["in all samples", "in some", "in the only one", "all ranks", "nobody"],
+)
+def test_a_process_that_every_sample_finds_stopped_in_a_job_that_goes_on(states: Mapping[int, str], expected: int) -> None:
+    roster = Roster({rank: RankFacts(rank, thread_states=tuple(states.get(rank, "SSSSSS"))) for rank in range(4)}, 4)
+    leads = list(stopped_leads(roster))
+    assert len(leads) == expected
+    assert all(lead.startswith("what stops rank 2 again and again") for lead in leads)
