@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ _LEAST_REQUESTS = 64
 # Below this a request is latency, not bandwidth; NCCL's credits have 64 bytes or less.
 _LEAST_BYTES = 512
 _LEAST_SPREADS = 3
+# That one of all pairs is so slow by chance.
+_MOST_CHANCE = 0.01
 # Of fewer others, two slow ones among them make the spread.
 _LEAST_OTHERS = 8
 # MAD of a normal distribution to its sigma.
@@ -54,8 +57,12 @@ class PairRate:
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is slower than sound pairs of so wide a spread are by themselves (Pulse section 6.2: 3 MAD)."""
-        return bool(np.log2(self.slowdown) > _LEAST_SPREADS * self.spread)
+        """Whether it is slower than sound pairs of so wide a spread are by themselves (Pulse section 6.2: 3 MAD).
+
+        Of many pairs the slowest one is further from the others by chance.
+        """
+        of_many = NormalDist().inv_cdf(1 - _MOST_CHANCE / (self.peers + 1))
+        return bool(np.log2(self.slowdown) > max(_LEAST_SPREADS, of_many) * self.spread)
 
 
 # Differences between samples: the counters may have begun at different times.

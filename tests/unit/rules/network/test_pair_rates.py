@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from duckdb import DuckDBPyConnection, connect
 
-from forensics.rules.reductions.network.pair_rates import pair_rates
+from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
 
 GB = 1e9
 
@@ -57,3 +57,9 @@ def test_half_of_the_rate_stands_out_where_others_differ_by_less(
     assert found[0].slowdown == pytest.approx(6.6 / 3.38, rel=0.02)
     assert found[0].stands_out is stands_out
     assert found[0].rate == pytest.approx(3.38 * GB, rel=0.01)
+
+
+@pytest.mark.parametrize(("rate", "peers", "is_far"), [(1.83, 6, True), (1.83, 63, False), (0.96, 63, True)])
+def test_the_slowest_of_many_pairs_is_further_from_the_others_by_chance(rate: float, peers: int, *, is_far: bool) -> None:
+    pair = PairRate(0, 1, "q", "mlx5_0", 1, 600, rate * GB, 5.78 * GB, peers, 0.0, 0.2, "shim", spread=0.54)
+    assert pair.stands_out is is_far
