@@ -28,6 +28,9 @@ _LEAST_GAPS, _LEAST_GAPS_A_LINE, _LEAST_WORDS = 4, 1.5, 5
 _TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _FENCES = (b"```", b"~~~")
 _SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^`\n]{0,1000}\s[^\n]{0,1000}?(?<!`)\1(?!`)")
+_LEAST_JOINED = 3
+_FRONT_OF_TORCH = rb"\[rank\d{1,7}\]:\[[EWIF]\d{3,4} \d\d:\d\d:\d\d\."
+_RECORD, _INNER_RECORD = re.compile(rb"(?m)^" + _FRONT_OF_TORCH), re.compile(rb"(?<=\S) (?=" + _FRONT_OF_TORCH + rb")")
 _ENTITY = re.compile(rb"&(?:lt|gt|quot|amp|#39|#x27|#34|nbsp);")
 # Of a block of code alone: a page with headings and sentences is no log.
 _OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|<br\s?/?>")
@@ -62,6 +65,19 @@ def unwrapped(content: bytes) -> bytes:
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content
+
+
+def is_joined(head: bytes) -> bool:
+    """Whether a record of torch stands behind something else on a line."""
+    return _INNER_RECORD.search(head) is not None
+
+
+def parted(content: bytes) -> bytes | None:
+    """The records of torch on lines of their own, where a comment or a chat put most of them on one; None for other texts."""
+    inner = len(_INNER_RECORD.findall(content))
+    if inner < _LEAST_JOINED or inner <= len(_RECORD.findall(content)):
+        return None
+    return _INNER_RECORD.sub(b"\n", content)
 
 
 def unescaped(content: bytes) -> bytes:

@@ -28,6 +28,8 @@ from forensics.case.plain_text import (
     MOST_UTF16_BYTES,
     decoded,
     evened,
+    is_joined,
+    parted,
     printed,
     unescaped,
     unstamped,
@@ -125,6 +127,8 @@ def _inside(artefact: Artefact, head: bytes) -> tuple[str, bytes] | None:
     """Name and content of the text that a document or an export holds; None for anything else."""
     if (lines := _from_export(artefact, head)) is not None:
         return _RECORDS, lines
+    if is_joined(head) and (records := parted(_content(artefact))) is not None:
+        return _RECORDS, records
     if artefact.stored_bytes > MOST_SAVED_BYTES or not may_be_saved(head):
         return None
     content = artefact.begin(MOST_SAVED_BYTES + 1)

@@ -20,7 +20,7 @@ _OPEN = (b"WorkNCCL(", b"WorkHCCL(")
 _OF_A_TRACEBACK = re.compile(rb'^ *File "|Traceback \(most(?: recent)?$')
 _CUT = re.compile(
     rb"Watchdog|WorkNCCL|\[PG |\[Rank |\[rank\d|NCCL (?:INFO|WARN)|exitcode|monitoredBarrier|running collective|FingerPrint"
-    rb"|coordination_service|/job:\w+/replica:"
+    rb"|coordination_service|/job:\w+/replica:|Barrier timed out|at the barrier"
 )
 _BEGINS = re.compile(
     rb"\[|\s\s|$|[$#] |\d{1,7}(?:: |\|)|[A-Za-z][\w.-]{0,62} {0,40}\| "

@@ -6,8 +6,9 @@ import signal
 from dataclasses import dataclass
 
 ENDED_BY_LAUNCHER = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGTERM, 128 + signal.SIGINT})
-BY_ITSELF = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, 128 + signal.SIGKILL})
-"""No error of a peer ends a process like this."""
+_OF_ITSELF = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+BY_ITSELF = frozenset({code for number in _OF_ITSELF for code in (-number, 128 + number)})
+"""No error of a peer ends a process like this; shells and runtimes of containers add 128 to a signal."""
 
 
 @dataclass(frozen=True, slots=True)

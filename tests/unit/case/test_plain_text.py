@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forensics.case.plain_text import evened, unescaped, unstamped, unwrapped
+from forensics.case.plain_text import evened, parted, unescaped, unstamped, unwrapped
 from tests.recordings.verdicts import named, verdict_of
 
 LOG = (
@@ -81,6 +81,22 @@ def test_a_mail_that_quotes_a_text_as_a_whole_is_read_as_that_text() -> None:
     for mail in (quoted, MAIL + quoted, f"On Fri, Aug 21, 2026 at 14:30 Ann wrote:\n{quoted}\nstorage?\n"):
         assert LOG in unwrapped(mail.encode()).decode()
         assert unwrapped(mail.encode()).count(b"\n") == mail.count("\n")
+
+
+def test_records_of_torch_that_a_comment_put_on_one_line_are_read(tmp_path: Path) -> None:
+    """What two processes wrote at once into one line of a log is left as it is."""
+    front = "[rank{0}]:[E409 06:10:10.{0}00000000 ProcessGroupNCCL.cpp:632] [PG ID 0 PG GUID 0(default_pg) Rank {0}] "
+    gave_up = (
+        f"{front}Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+    )
+    gave_up += "Timeout(ms)=600000) ran for 600031 milliseconds before timing out."
+    at = f"{front}Received a dump signal from rank 1. Last enqueued NCCL work: {{1}}, last completed NCCL work: 76."
+    records = [each.format(rank, 76 + (rank != 2)) for rank in range(4) for each in ((gave_up, at) if rank != 2 else (at,))]
+    for name, text in (("joined", "same here: " + " ".join(records)), ("apart", "\n".join(records))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "comment.md").write_text(f"{text}\n")
+        assert named(verdict_of(tmp_path / name)) == {2}
+    assert parted("\n".join([*records, " ".join(records[:2])]).encode()) is None
 
 
 def test_a_mail_with_a_text_of_its_own_keeps_its_quotes() -> None:

@@ -53,3 +53,13 @@ def test_the_pod_that_is_described_as_ended(tmp_path: Path, text: str) -> None:
 )
 def test_pods_of_which_nothing_tells_that_their_rank_failed(tmp_path: Path, text: str) -> None:
     assert not named(pasted(tmp_path, text))
+
+
+@pytest.mark.parametrize(("code", "gpus", "ranks"), [(139, 1, {2}), (135, 1, {2}), (134, 1, set()), (139, 8, set())])
+def test_the_one_pod_of_a_rank_each_that_a_signal_ended(tmp_path: Path, code: int, gpus: int, ranks: set[int]) -> None:
+    """Nothing but the descriptions is there: an abort may be that of a watchdog, and a pod may start several ranks."""
+    of_pod = "    Limits:\n      nvidia.com/gpu:  {1}\n    Environment:\n      WORLD_SIZE:   4\n      RANK:         {0}\n"
+    runs = "Name:             j-worker-{0}\n    State:          Running\n"
+    ends = described("j-worker-2", code, "Error", "State")
+    text = "\n".join((ends if rank == 2 else runs.format(rank)) + of_pod.format(rank, gpus) for rank in range(4))
+    assert named(pasted(tmp_path, text)) == ranks
