@@ -9,6 +9,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from forensics.ingest._shared.manuals import blocks_of_page, is_manual, is_page
 
@@ -29,8 +30,7 @@ _TITLE = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,64}#{1,2} \S")
 _FENCES = (b"```", b"~~~")
 _SPAN = re.compile(rb"(?<!`)(`{1,2})(?!`)[^`\n]{0,1000}\s[^\n]{0,1000}?(?<!`)\1(?!`)")
 _LEAST_JOINED = 3
-_FRONT_OF_TORCH = rb"\[rank\d{1,7}\]:\[[EWIF]\d{3,4} \d\d:\d\d:\d\d\."
-_RECORD, _INNER_RECORD = re.compile(rb"(?m)^" + _FRONT_OF_TORCH), re.compile(rb"(?<=\S) (?=" + _FRONT_OF_TORCH + rb")")
+_RECORD = re.compile(rb"(?<!\S)\[rank\d{1,7}\]:\[[EWIF]\d{3,4} \d\d:\d\d:\d\d\.")
 _ENTITY = re.compile(rb"&(?:lt|gt|quot|amp|#39|#x27|#34|nbsp);")
 # Of a block of code alone: a page with headings and sentences is no log.
 _OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|<br\s?/?>")
@@ -67,17 +67,20 @@ def unwrapped(content: bytes) -> bytes:
     return b"".join(line.removeprefix(front) for line in lines) if front else content
 
 
-def is_joined(head: bytes) -> bool:
-    """Whether a record of torch stands behind something else on a line."""
-    return _INNER_RECORD.search(head) is not None
-
-
 def parted(content: bytes) -> bytes | None:
     """The records of torch on lines of their own, where a comment or a chat put most of them on one; None for other texts."""
-    inner = len(_INNER_RECORD.findall(content))
-    if inner < _LEAST_JOINED or inner <= len(_RECORD.findall(content)):
+    lines = content.splitlines(keepends=True)
+    counts = [sum(1 for _ in _RECORD.finditer(line)) for line in lines]
+    joined = sum(count for count in counts if count > 1)
+    if joined < _LEAST_JOINED or joined <= counts.count(1):
         return None
-    return _INNER_RECORD.sub(b"\n", content)
+    return b"".join(map(_parted, lines))
+
+
+def _parted(line: bytes) -> bytes:
+    """What stands in front of the first record may say who wrote it, and stays there."""
+    begins = [0, *[record.start() for record in _RECORD.finditer(line)][1:], len(line)]
+    return b"\n".join(line[begin:end].rstrip(b" ") for begin, end in pairwise(begins))
 
 
 def unescaped(content: bytes) -> bytes:

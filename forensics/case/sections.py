@@ -28,7 +28,6 @@ from forensics.case.plain_text import (
     MOST_UTF16_BYTES,
     decoded,
     evened,
-    is_joined,
     parted,
     printed,
     unescaped,
@@ -73,6 +72,8 @@ _OF_RAS = re.compile(
     rb"NCCL version \S+ compiled|CUDA runtime version|Job summary$|Communicators\.\.\.|Group |\(total\)|Errors$|Warnings$"
     rb"|=+$|[ #]|$|DEAD$|INCOMPLETE$|TIMEOUT$|OK$"
 )
+# Two records of torch on one line.
+_MANY_RECORDS = re.compile(rb"\[rank\d{1,7}\]:\[[EWIF]\d[^\n]{1,4000} \[rank\d{1,7}\]:\[[EWIF]\d")
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
@@ -127,7 +128,7 @@ def _inside(artefact: Artefact, head: bytes) -> tuple[str, bytes] | None:
     """Name and content of the text that a document or an export holds; None for anything else."""
     if (lines := _from_export(artefact, head)) is not None:
         return _RECORDS, lines
-    if is_joined(head) and (records := parted(_content(artefact))) is not None:
+    if _MANY_RECORDS.search(head) and (records := parted(_content(artefact))) is not None:
         return _RECORDS, records
     if artefact.stored_bytes > MOST_SAVED_BYTES or not may_be_saved(head):
         return None

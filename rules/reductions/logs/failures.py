@@ -192,7 +192,8 @@ class _Errors:
     def _end(self, said: _Line, uncaught: bool) -> None:
         rank, kind, text, subject, source_id, line, source = said
         self._note_interrupt(kind, subject, source)
-        self._ended = self._ended or (source if uncaught or _ends(kind, text, subject) else None)
+        is_end = uncaught or (_ends(kind, text, subject) and not self._stalls.was_survived(source_id, line))
+        self._ended = self._ended or (source if is_end else None)
         by_device = kind == "cuda_failure" and _BY_ITS_DEVICE.search(subject or "") is not None
         by_signal = kind == "process_exit" and subject in _BARE
         if (by_device or by_signal) and rank is not None and not self._stalls.had_begun(source_id, line):

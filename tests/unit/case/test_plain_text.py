@@ -97,6 +97,7 @@ def test_records_of_torch_that_a_comment_put_on_one_line_are_read(tmp_path: Path
         (tmp_path / name / "comment.md").write_text(f"{text}\n")
         assert named(verdict_of(tmp_path / name)) == {2}
     assert parted("\n".join([*records, " ".join(records[:2])]).encode()) is None
+    assert parted("".join(f"{at}: {line}\n" for at, line in enumerate(records)).encode()) is None
 
 
 def test_a_mail_with_a_text_of_its_own_keeps_its_quotes() -> None:

@@ -26,6 +26,9 @@ RAISED = """[rank2]: Traceback (most recent call last):
 LOST = RAISED.format(error="OSError: [Errno 5] Input/output error")
 
 
+WORKER = "RuntimeError: DataLoader worker (pid 881) is killed by signal: Bus error.\n"
+
+
 def steps(first: int = 1, last: int = 30) -> str:
     return "".join(f"step {number}/30 loss 2.{number:02d}\n" for number in range(first, last + 1))
 
@@ -37,7 +40,11 @@ def test_a_job_that_trained_to_its_end_is_sound(tmp_path: Path, end: str) -> Non
     assert "job.log#line=31" in verdict.summary
 
 
-@pytest.mark.parametrize("text", [steps(1, 12) + LOST + steps(13) + HF, LOST + steps() + HF], ids=["amid", "before all steps"])
+@pytest.mark.parametrize(
+    "text",
+    [steps(1, 12) + LOST + steps(13) + HF, LOST + steps() + HF, steps(1, 12) + WORKER + steps(12) + HF],
+    ids=["amid", "before all steps", "a worker of a loader"],
+)
 def test_an_error_that_the_job_survived(tmp_path: Path, text: str) -> None:
     verdict = pasted(tmp_path, text)
     assert (verdict.outcome, named(verdict)) == (Outcome.HEALTHY, set())
@@ -47,12 +54,13 @@ def test_an_error_that_the_job_survived(tmp_path: Path, text: str) -> None:
     "text",
     [
         steps(1, 12) + LOST + steps(13),
+        steps(1, 12) + WORKER + steps(13),
         steps() + HF + LOST,
         steps(1, 12) + LOST + steps(1, 12) + HF,
         LOST + HF,
         steps(1, 12) + LOST + HF.replace("'train_samples_per_second': 33.1, ", ""),
     ],
-    ids=["printed late, no end", "after the end", "of another run", "no steps", "no summary"],
+    ids=["printed late, no end", "a worker, no end", "after the end", "of another run", "no steps", "no summary"],
 )
 def test_errors_that_ended_a_rank(tmp_path: Path, text: str) -> None:
     assert pasted(tmp_path, text).outcome is Outcome.FAILSTOP
