@@ -19,6 +19,7 @@ from forensics.ingest._job_logs.nodes import is_of_worker
 _EARLIER = "earlier_"
 _LOCAL = re.compile(r" local_rank=(\d{1,7})\b")
 _OF_AGENT = re.compile(r" pid=(\d{1,9}) local_rank=\d")
+_TASK, _BEGUN = re.compile(r"task=(\d{1,7})\b"), re.compile(r"rank=(\d{1,7}) of=")
 _SENT = re.compile(r"pid=(\d{1,9}) ")
 # How many lines above the process that failed an agent closes the others, and how many ends are looked at.
 _NEAR, _MOST_ENDS = 256, 64
@@ -111,6 +112,19 @@ class Events:
             f"{_EARLIER}{kind}" if not kind.startswith(_EARLIER) and line < before and only in (None, kind) else kind
             for kind, line in zip(self.columns["kind"], self.columns["locator"], strict=True)
         ]
+
+    def begin_of_ranks(self) -> int:
+        """The line in which the first of several ranks begins, where all tasks that ended above it begin below it; else 0.
+
+        What a script runs before its job, as to prepare a container, has a task 0 too.
+        """
+        begun = {
+            int(said[1]): line for line, _, subject in reversed(self.of_kind("rank_taken")) if (said := _BEGUN.match(subject))
+        }
+        ended = [(line, _TASK.match(subject)) for line, _, subject in self.of_kind("process_exit")]
+        first = min(begun.values(), default=0) if len(begun) > 1 else 0
+        former = [task for line, task in ended if line < first]
+        return first if all(task is not None and int(task[1]) in begun for task in former) else 0
 
     def set_aside(self, kind: str, subject: str) -> None:
         """What was said so shows nothing, as what is of an attempt that is over."""

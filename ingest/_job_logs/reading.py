@@ -258,6 +258,7 @@ class _Reader:
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
         begin = max(resumed, found.begin_after_gap() or 0, self._start_line)
         found.close_attempt(begin)
+        found.close_attempt(found.begin_of_ranks(), "process_exit")
         if self._horovod.has_passed(self._progress.resumed):
             found.close_attempt(only="stall_report")
         if found.labels:
@@ -274,9 +275,8 @@ class _Reader:
         yield from (each for each in (*reported, compared) if each is not None)
         yield from (*self._world.batches(), *self.origins.batches())
         yield from self._identities.batches(own if in_lines == {own} and not self.artefact.has_stated_rank else None)
-        yield from self._versions.batches()
-        yield from self._training.batches()
-        yield from self._stragglers.batches()
+        for stated_once in (self._versions, self._training, self._stragglers):
+            yield from stated_once.batches()
         yield from self._times.batches(ranks, own)
         yield from self._progress.batches(ranks, own)
         yield from self._stacks.batches(self.artefact, begin, own, ranks, self._progress.resumed)
