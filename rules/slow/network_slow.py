@@ -40,7 +40,7 @@ def _evaluate(
     hosts = {nic.host for nic in shared}
     if liveness.motion is Motion.STALLED or (hosts and not any(beyond(uses, hosts))):
         return  # what has an end at a line that others fill is slow by that: FX184 names it
-    by_captures = not uses and bool(nics)
+    by_captures = bool(nics) and set(nics).isdisjoint(uses)
     least_sound = thresholds["most_of_captured" if by_captures else "most_of_line"]
     known = filled(nics, recorded)
     by_size = {use.host for use in known} - {use.host for use in nics}

@@ -21,7 +21,7 @@ _LEAST_BYTES = 16 << 20
 CapturedUses = NewType("CapturedUses", tuple[LineUse, ...])
 """NICs with large operators in captures, by host and name; none where nothing moves any more."""
 NicUses = NewType("NicUses", tuple[LineUse, ...])
-"""NICs by work requests, and by captures those of which no work requests are known."""
+"""NICs by captures, where all of which work requests are known were captured; else by these, and the others by captures."""
 
 
 @reduction
@@ -38,6 +38,8 @@ def captured_uses(rates: LinkRates, silence: NicSilence) -> CapturedUses:
 def nic_uses(requested: LineUses, captured: CapturedUses) -> NicUses:
     """Put both together: one account of each NIC."""
     known = {(use.host, use.nic) for use in requested}
+    if known <= {(use.host, use.nic) for use in captured}:
+        return NicUses(captured)  # over their work requests NICs move less than in busy epochs, and seem to move more
     return NicUses((*requested, *(use for use in captured if (use.host, use.nic) not in known)))
 
 
