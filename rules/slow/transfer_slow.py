@@ -22,6 +22,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds
 from forensics.rules.reductions.calls.positions import Communicators, labelled
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks, sound_beside_slow
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
@@ -58,11 +59,17 @@ def _evaluate(
     users: NicUsers,
     hardware: Hardware,
     starved: StarvedHosts,
+    judged: JudgedLinks,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     known = slowness
     slow = known.slow_links(thresholds["least_slowdown"], thresholds["least_share_beside"])
-    slow = {link: channel for link, channel in slow.items() if not any(host.touches(link) for host in starved)}
+    clear = sound_beside_slow(judged)
+    slow = {
+        link: channel
+        for link, channel in slow.items()
+        if not any(host.touches(link) for host in starved) and (users.first(link[0]), users.first(link[1])) not in clear
+    }
     slow = standing_out(known, slow, roster.host_of, thresholds["most_channels"], thresholds["halved"])
     sound = known.sound_links(slow)
     lost = {link: slowdown_of(known, channel) - 1 for link, channel in slow.items()}

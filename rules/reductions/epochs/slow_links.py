@@ -9,7 +9,7 @@ ranks at once gives each a part of its line: where all that it moves meanwhile i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NewType
 
@@ -25,8 +25,7 @@ Ends = tuple[int, int]
 # Volumes of links of one use are this near to each other; a ring moves the same, an uneven exchange nearly the same.
 _ALIKE = 1.2
 _FEWEST = 4
-# Of what links of one use reach, the best quarter is not slow.
-_BEST = 0.75
+_BEST = 0.75  # of what links of one use reach, the best quarter is not slow
 LEAST_LOSS = 0.15
 """Of the rate: sound NICs of a job differ by a few per cent (Pulse 6.2 has 5 %), the last of sixty by three times that."""
 _SPREADS = 3.0
@@ -39,8 +38,7 @@ _NEARLY = 0.25
 _LEAST_MEAN_LOSS, _LEAST_WITHIN = 0.25, 0.2
 # Of the ranks: gaps that so many NICs leave are how the job sends, whatever the others do.
 _MOST_BY_MEAN = 0.25
-# Median deviation of what is normally distributed, as a standard deviation.
-_SIGMA = 1.4826
+_SIGMA = 1.4826  # a median deviation of what is normally distributed, as a standard deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,11 @@ def judged_links(rates: LinkRates, users: CapturedUsers) -> JudgedLinks:
     for each in (each for links in uses(rates.links) for each in judge(links)):
         slow[users.first(each.link.sender), users.first(each.link.receiver)] &= each.is_slow
     return JudgedLinks(tuple(replace(each, is_slow=each.is_slow and slow.get(each.ends, False)) for each in judged))
+
+
+def sound_beside_slow(judged: JudgedLinks) -> Set[Ends]:
+    """Links that captures show to be as fast as others while they show which ones are slow: what waits there only queues."""
+    return {each.ends for each in judged if not each.is_slow} if any(each.is_slow for each in judged) else set()
 
 
 def _with_losses(judged: Iterable[JudgedLink], links: Iterable[LinkRate]) -> Iterator[JudgedLink]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.epochs.passed_on import not_passed_on
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, slow_ends
+from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, slow_ends, sound_beside_slow
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
@@ -42,6 +42,19 @@ def ranks(found: Iterable[SlowEnd]) -> list[tuple[int, ...]]:
 def test_one_of_a_ring_and_one_of_an_exchange() -> None:
     assert ranks(named(RING, {2: 0.5})) == [(2,)]
     assert ranks(named(EXCHANGE, {2: 0.5})) == [(2,)]
+
+
+def test_links_are_sound_beside_slow_ones_alone() -> None:
+    for parts, sound in (({2: 0.5}, {(3, 0), (0, 1)}), ({}, set())):
+        rates = [link(ends, 46e9 * min(parts.get(rank, 1.0) for rank in ends)) for ends in RING]
+        judged = judged_links(LinkRates(tuple(rates)), CapturedUsers(NicUsers()))
+        assert sound_beside_slow(judged) == sound
+
+
+def test_of_a_ring_whose_epochs_are_too_long_the_slowest_link_is_told_from_the_others() -> None:
+    rates = {(0, 1): 6.4e9, (1, 2): 10.6e9, (2, 0): 10.6e9, (3, 4): 12.8e9, (4, 5): 12.8e9, (5, 3): 12.8e9}
+    judged = judged_links(LinkRates(tuple(link(ends, rate) for ends, rate in rates.items())), CapturedUsers(NicUsers()))
+    assert ranks(slow_ends(judged)) == [(0, 1)]
 
 
 def test_two_that_are_slow_by_different_amounts() -> None:
