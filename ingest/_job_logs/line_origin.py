@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
+from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.process_titles import place_of, server_title, world_ranks
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
@@ -49,6 +50,7 @@ _COUNTED = re.compile(rb"\n {0,6}(\d{1,7}): (?:\[[^\]\n]{1,60}\] ?)?[Rr]ank (\d{
 _SERVERS = re.compile(_CONTAINER + rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
+_POD = re.compile(r"pod [\w.-]{1,253}")
 _LOCAL = re.compile(r"tee [A-Za-z_][\w-]{0,62}?(\d{1,5})")
 _BOX = re.compile(r"box (\d{1,4})")
 _MAX_LABELS = 1 << 17
@@ -140,10 +142,12 @@ class Origins:
         return frozenset(label for label in self._labels if place_of(label.rpartition("actor ")[2]))
 
     def batches(self) -> Iterator[Batch]:
-        """That tasks of srun are ranks, where several state ranks of their own, each its own number."""
+        """That tasks of srun are ranks, where several state ranks of their own, each its own number; and the ranks of pods."""
         stated = {label: ranks for label, ranks in self._ranks.items() if _TASK.fullmatch(label)}
         if len(stated) > 1 and all(ranks == {int(label.rpartition(" ")[2])} for label, ranks in stated.items()):
             yield from config_rows([("log.tasks", "ranks")], rank=None)
+        pods = {label.removeprefix("pod "): rank for label, rank in self.ranks().items() if _POD.fullmatch(label)}
+        yield from process_rank_batches(ProcessRank("log", host=pod, rank=rank) for pod, rank in sorted(pods.items()))
 
     def note(self, label: str | None, rank: int | None) -> None:
         """Remember what went together."""

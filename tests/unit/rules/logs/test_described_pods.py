@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forensics.model import Outcome
-from tests.recordings.verdicts import named, pasted
+from tests.recordings.verdicts import named, pasted, verdict_of
 
 READY = "[pod/j-{0}/c] 2026-03-21T02:04:11Z worker up, rank {1}/{2} on 10.0.0.{1}\n"
 PODS = "".join(READY.format(name, rank, 3) for rank, name in enumerate(("master-0", "worker-0", "worker-1")))
@@ -63,3 +63,13 @@ def test_the_one_pod_of_a_rank_each_that_a_signal_ended(tmp_path: Path, code: in
     ends = described("j-worker-2", code, "Error", "State")
     text = "\n".join((ends if rank == 2 else runs.format(rank)) + of_pod.format(rank, gpus) for rank in range(4))
     assert named(pasted(tmp_path, text)) == ranks
+
+
+@pytest.mark.parametrize(("per_pod", "ranks"), [(1, {2}), (8, set())], ids=["a rank each", "the first of eight each"])
+def test_a_table_of_pods_beside_the_log_in_which_they_wrote(tmp_path: Path, per_pod: int, ranks: set[int]) -> None:
+    written = "".join(f"[pod/j-{pod}/main] [rank{pod * per_pod}]: step 10 loss 2.1\n" for pod in range(3))
+    (tmp_path / "all.log").write_text(written + "[pod/j-0/main] [rank0]: ncclRemoteError: remote process exited\n")
+    states = ("1/1     Running  ", "1/1     Running  ", "0/1     OOMKilled")
+    rows = "".join(f"j-{pod}    {state}   0          71m\n" for pod, state in enumerate(states))
+    (tmp_path / "pods.txt").write_text(f"NAME   READY   STATUS      RESTARTS   AGE\n{rows}")
+    assert named(verdict_of(tmp_path)) == ranks
