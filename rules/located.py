@@ -26,6 +26,8 @@ from forensics.rules.reductions.text.evidence_text import ranks_text
 T = TypeVar("T")
 Members = Mapping[str, tuple[int, ...]]
 """Members of each communicator."""
+Cut = frozenset[int]
+"""Ranks whose record is cut before calls that their counters tell of."""
 
 _OF_PROGRAMS = (
     Cause.EXTRA_OR_MISSING_COLLECTIVE,
@@ -47,20 +49,21 @@ def located(
 ) -> tuple[Suspect, ...]:  # fmt: skip
     """The suspects, with what their calls tell of the place; what a suspect's own evidence stated already is kept."""
     members = {group.label: group.members for group in groups}
+    cut = frozenset(rank for group in groups for rank in group.cut)
     # All at once, for each reading goes through the calls of all ranks.
     stopped = {rank for each in judged.suspects if each.anomaly is Anomaly.FAIL_STOP for rank in each.ranks}
     places.read(rank for chain in layout.pipelines if not stopped.isdisjoint(chain) for rank in chain)
     return tuple(
-        _stopped(suspect, places, layout, members, is_shown=number < _MOST_HALTS)
+        _stopped(suspect, places, layout, members, cut, is_shown=number < _MOST_HALTS)
         if suspect.anomaly is Anomaly.FAIL_STOP
         else _clocked(_slow(suspect, layout, members, cores, times), clocks, roster)
         for number, suspect in enumerate(judged.suspects)
     )
 
 
-def _stopped(suspect: Suspect, places: CallPlaces, layout: Layout, members: Members, *, is_shown: bool) -> Suspect:
+def _stopped(suspect: Suspect, places: CallPlaces, layout: Layout, members: Members, cut: Cut, *, is_shown: bool) -> Suspect:
     """A suspect that stopped, with the pass that it stopped in and, where `is_shown`, that at which its pipeline halted."""
-    stage = _of_layout(suspect, _reduced(_stage(suspect, places, members), layout, members), layout)
+    stage = _of_layout(suspect, _reduced(_stage(suspect, places, members, cut), layout, members), layout)
     found = halt(suspect.ranks[0], places, layout) if is_shown and suspect.ranks else None
     own = [each for each in found.passes if set(suspect.ranks) & set(each.ranks)] if found else []
     evidence = (*suspect.evidence, *(_halted(each, found) for each in own if found))
@@ -129,7 +132,7 @@ def _reduced(stage: StageRef, layout: Layout, members: Members) -> StageRef:
     return stage if is_named or axis is not Axis.DATA or not reduces else replace(stage, name=StageName.BACKWARD)
 
 
-def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
+def _stage(suspect: Suspect, places: CallPlaces, members: Members, cut: Cut = frozenset()) -> StageRef:
     if suspect.stage.microbatch is not None:
         return suspect.stage
     if suspect.cause in _OF_PROGRAMS and len(suspect.ranks) == 1:
@@ -137,17 +140,17 @@ def _stage(suspect: Suspect, places: CallPlaces, members: Members) -> StageRef:
         place = places.of_deviation(suspect.ranks[0])
         if place is not None and place.direction is not None:
             return _filled(replace(suspect.stage, name=StageName.UNKNOWN, direction=None), (place,))
-    return _filled(suspect.stage, tuple(_places(suspect, places, members)))
+    return _filled(suspect.stage, tuple(_places(suspect, places, members, cut)))
 
 
-def _places(suspect: Suspect, places: CallPlaces, members: Members) -> Iterator[CallPlace]:
+def _places(suspect: Suspect, places: CallPlaces, members: Members, cut: Cut = frozenset()) -> Iterator[CallPlace]:
     """A place for each accused rank that left a record, else those of the ranks that wait for it in the same call.
 
     A rank that others wait for in a message is in a pass before that message, and which one they do not see. Of a process that
     ended they see how far its device came: its host may have been as far ahead of that as theirs are.
     """
     issued = [rank for rank in suspect.ranks if not _left_out(suspect, rank, places)]
-    found = [place for rank in issued if (place := _place(suspect, rank, places, members))]
+    found = [place for rank in issued if (place := _place(suspect, rank, places, members, cut))]
     # A program that differs may show no pass there: what its peers make at that number is what it should have made.
     differs = suspect.cause in _OF_PROGRAMS and not any(place.in_pass for place in found)
     theirs = tuple(_of_peers(suspect, places, members)) if differs or not found else ()
@@ -178,9 +181,10 @@ def _runs_ahead(rank: int, places: CallPlaces) -> bool:
     return own is not None and int((~own.record.done).sum()) > 1
 
 
-def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:
+def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members, cut: Cut) -> CallPlace | None:
     """The call that the suspect is accused for where the rank issued it, else the one that it should make next.
 
+    None where its record is cut before what its counters tell of: it went on, and its peers may show how far.
     A process ended where its host was: behind the call that its peers wait in, where its own record shows that it went on.
     """
     place = _of_call(suspect, rank, places, members)
@@ -188,7 +192,7 @@ def _place(suspect: Suspect, rank: int, places: CallPlaces, members: Members) ->
     if (place is not None and not ended_later) or suspect.stage.component is Component.COMMUNICATION:
         return place
     way = str(suspect.stage.name) if suspect.stage.name in (StageName.FORWARD, StageName.BACKWARD) else None
-    return places.of_stop(rank, way)
+    return None if rank in cut else places.of_stop(rank, way)
 
 
 def _of_call(suspect: Suspect, rank: int, places: CallPlaces, members: Members) -> CallPlace | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 from forensics.model import (
     Belief,
@@ -96,13 +97,15 @@ def _was_lost(rank: int, roster: Roster, failures: Failures) -> bool:
 def _stage(graph: WaitGraph, stacks: StacksByRank, text: EvidenceText, rank: int) -> StageRef:
     """That of the first operation which it entered and nobody leaves; else that of its host, which may be ahead of the GPU.
 
-    Of calls that only counters tell the order is not known: then one counts that everybody is in.
+    Of calls that only counters tell its peers show the stage, and which of them came first.
     """
-    own = [(wait, call) for wait in graph.waits if wait.communicator and (call := wait.waiting.get(rank))]
-    ends = ((wait, None) for root in graph.roots for wait in root.waits if rank in wait.waiting)
-    inside = min(own, key=lambda each: each[1].order, default=None) or next(ends, None)
-    if inside is not None:
-        return text.joined_stage(inside[0], (rank,), Component.COMPUTE)
+    entered = [wait for wait in graph.waits if wait.communicator and rank in wait.waiting]
+    own = [(call.order, wait) for wait in entered if (call := wait.waiting[rank])]
+    if own:
+        return text.joined_stage(min(own, key=lambda each: each[0])[1], (rank,), Component.COMPUTE)
+    if entered:
+        first = min(entered, key=lambda wait: (wait.since_ns or inf, wait.communicator))
+        return text.joined_stage(first, first.waiting, Component.COMPUTE)
     activity = activity_of(stacks, rank)
     return text.stage_ref(rank, activity.stage if activity else StageName.UNKNOWN, activity, Component.COMPUTE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import create_autospec
 
 import pytest
@@ -56,3 +57,16 @@ def test_a_process_ended_where_its_own_record_ends(cause: Cause, behind: int, fo
     record.issued.return_value, record.__len__.return_value = 20, 21 + behind
     places.steps.return_value.record = record
     assert list(_places(suspect, places, {"tp": (0, 1)})) == [found]
+
+
+@pytest.mark.parametrize(
+    ("cut", "found"), [(frozenset[int](), STOP), (frozenset({1}), replace(PASS, opens=True)), (frozenset({0}), STOP)]
+)
+def test_a_record_that_is_cut_shows_no_next_call(cut: frozenset[int], found: CallPlace) -> None:
+    """Where it went on behind the cut, those that are in the call of the suspect show how far."""
+    stage = StageRef(operation="all_reduce", communicator="tp", sequence=9)
+    suspect = create_autospec(Suspect, instance=True, cause=Cause.GPU_FAULT, ranks=(1,), stage=stage)
+    places = create_autospec(CallPlaces, instance=True)
+    places.of_call.side_effect = lambda rank, *_: None if rank == 1 else PASS
+    places.of_stop.return_value, places.has.return_value = STOP, True
+    assert list(_places(suspect, places, {"tp": (0, 1)}, cut)) == [found]
