@@ -26,7 +26,7 @@ from forensics.rules.reductions.epochs.slow_links import JudgedLinks, sound_besi
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.cuts import cuts
-from forensics.rules.reductions.network.like_rings import slowdown_of, standing_out
+from forensics.rules.reductions.network.like_rings import slow_both_ways, slowdown_of, standing_out
 from forensics.rules.reductions.network.line_sharing import SHARED, shares_its_line
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link, blamed
@@ -79,7 +79,12 @@ def _evaluate(
         if any(_is_material(known, channel, thresholds) for channel in found):
             yield cut.finding(_stage(known, found), _impact(found[0]), map(_channel_text, found[:_SHOWN]))
     slow = {link: slow[link] for link in slow if all(link not in cut.links and lost[link] >= cut.least for cut in between)}
-    material = [link for link, channel in slow.items() if _is_material(known, channel, thresholds)]
+    both = slow_both_ways(known, slow, sound)
+    material = [
+        link
+        for link, channel in slow.items()
+        if _is_material(known, channel, thresholds) or (link in both and channel.share >= thresholds["least_share_halved"])
+    ]
     weights = {link: channel.share for link, channel in slow.items()}
     blames = [
         (blame, [slow[link] for link in sorted(blame.links, key=lambda link: (-slow[link].share, link))])
@@ -89,7 +94,7 @@ def _evaluate(
     ]
     worst = max((slowdown_of(known, found[0]) for _, found in blames), default=1.0)
     for blame, found in blames:
-        slowdown = slowdown_of(known, found[0])
+        slowdown = max(slowdown_of(known, found[0]), 1.0)
         if slowdown - 1 < _ECHO * (worst - 1):
             continue
         finding = _finding(roster, slowness, blame, found, thresholds["likely_slowdown"])

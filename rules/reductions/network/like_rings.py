@@ -7,13 +7,13 @@ as long as on the others. Work requests are served at nearly the same rate all t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from statistics import median
 
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Link
-from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.slowness import LEAST_SHARE_BESIDE, Slowness
 
 HostOf = Callable[[int], str | None]
 """The host of a rank, None where it is not known."""
@@ -21,6 +21,7 @@ _Channel = tuple[str, int]
 
 # Of what the slowest links of like rings lose: more is a loss of its own.
 _BY_FAR = 2.0
+_NEARLY_ALL = 0.9  # of the operations
 
 
 def standing_out(
@@ -49,6 +50,23 @@ def standing_out(
     lost = {link: slowdown_of(known, channel) - 1 for link, channel in slow.items()}
     usual = median(lost.values())
     return {link: channel for link, channel in slow.items() if lost[link] > max(_BY_FAR * usual, 0.0)}
+
+
+def slow_both_ways(known: Slowness, slow: Mapping[Link, ChannelFlows], sound: Collection[Link]) -> Set[Link]:
+    """Links of a rank that is slow in nearly all operations both ways, to several others, while all other links are sound.
+
+    Buffers that only queue do so before one link, or before a rank that comes late: then this says nothing. Nor does it where
+    work requests are counted.
+    """
+    found = set[Link]()
+    for rank in {rank for link in slow for rank in link}:
+        mine = {link for link in known.channels if rank in link}
+        others, ways = {end for link in mine for end in link} - {rank}, {link[0] == rank for link in mine}
+        often = mine <= slow.keys() and all(slow[each].slow >= _NEARLY_ALL * slow[each].flows for each in mine)
+        late = any(each.rank == rank and each.share >= LEAST_SHARE_BESIDE for each in known.stragglers)
+        if len(others) > 1 and len(ways) > 1 and often and not late and known.channels.keys() - mine <= {*sound}:
+            found |= {link for link in mine if known.pair(*link) is None}
+    return found
 
 
 def slowdown_of(known: Slowness, channel: ChannelFlows) -> float:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from forensics.rules.reductions.network.channel_flows import ChannelFlows
-from forensics.rules.reductions.network.like_rings import standing_out
+from forensics.rules.reductions.network.like_rings import slow_both_ways, standing_out
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.slow_ends import Blame, Link
 from forensics.rules.reductions.network.slow_paths import on_one_path
 from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.network.stragglers import Straggler
 
 HOSTS = 4
 USUAL = 1e10
@@ -62,6 +63,23 @@ def test_where_nothing_counts_work_requests_times_at_the_nic_bound_them() -> Non
     known, links = rings({(2, 4): 900.0, (3, 5): 900.0}, 1.0)
     queued = {link: replace(each, rate=each.usual_rate) for link, each in links.items()}
     assert not standing_out(replace(known, pairs=()), queued, host_of, 0.5, 1.9)
+
+
+@pytest.mark.parametrize(
+    ("slow", "share", "named"),
+    [
+        ({(0, 2): 300.0, (2, 4): 300.0}, 0.0, {(0, 2), (2, 4)}),
+        ({(0, 2): 300.0}, 0.0, set()),
+        ({(0, 2): 300.0, (2, 4): 300.0, (1, 3): 300.0}, 0.0, set()),
+        ({(0, 2): 300.0, (2, 4): 300.0}, 0.1, set()),
+    ],
+    ids=["both ways", "one link", "a slow link elsewhere", "a rank that is late"],
+)
+def test_what_is_slow_both_ways_does_not_only_queue(slow: dict[Link, float], share: float, named: set[Link]) -> None:
+    known, links = rings(slow, 1.0)
+    late = (Straggler(2, "x", "all_reduce", (0, 2, 4, 6), 40, 40, 40, 1e6, 0, 4e7, share, 0, 0, 0, 0, 0, "x"),) if share else ()
+    known = replace(known, pairs=(), stragglers=late)
+    assert slow_both_ways(known, links, known.sound_links(links)) == named
 
 
 def test_a_ring_among_many_is_slow_by_itself() -> None:
