@@ -2,7 +2,8 @@
 
 The number may be that of a rank, of a node or of a try. It is the rank where some of the logs state the rank of their
 process, in each of these it is the number of the file, and the numbers of all files are 0 to n - 1.
-A number that was taken for a rank from the name alone is none where a log of the same folder states another rank.
+A number that was taken for a rank from the name alone is none where a log of the same folder states another rank, or where the
+logs are of several runs: one finished and another failed, or one trained after another.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ _LOGS = """
 SELECT source_id, path, rank, rank IS NULL OR rank_method = 'guessed' FROM sources
 WHERE kind = 'training_log' AND status IN ('ok', 'partial') ORDER BY path
 """
+# Lines that state no rank have that of a guess.
 _STATED = """
 SELECT source_id, list(DISTINCT rank) FROM (
-    SELECT source_id, rank FROM log_events WHERE kind NOT IN ('process_exit', 'several_nodes', 'node_failed')
-    UNION SELECT source_id, rank FROM log_progress
-    UNION SELECT source_id, rank FROM log_positions WHERE pid IS NULL
+    SELECT * FROM (
+        SELECT source_id, rank FROM log_events WHERE kind NOT IN ('process_exit', 'several_nodes', 'node_failed')
+        UNION SELECT source_id, rank FROM log_progress
+        UNION SELECT source_id, rank FROM log_positions WHERE pid IS NULL
+    ) WHERE source_id NOT IN (SELECT source_id FROM sources WHERE rank_method = 'guessed')
     UNION SELECT source_id, try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.own_rank'
     UNION SELECT source_id, try_cast(split_part(value, ' ', 2) AS INTEGER) FROM job_config WHERE key = 'log.process'
 ) WHERE rank IS NOT NULL GROUP BY source_id
@@ -45,6 +49,24 @@ SELECT source_id, rank FROM numbered n WHERE folder IN (SELECT folder FROM refut
 )
 ORDER BY source_id
 """
+# One job does not end for some ranks and fail for others, nor train for one after it has for another.
+_OF_RUNS = """
+WITH numbered AS (
+    SELECT source_id, rank, regexp_extract(path, '(.*/)?', 0) AS folder FROM sources
+    WHERE kind = 'training_log' AND rank_method = 'guessed'
+), ends AS (
+    SELECT folder, source_id, bool_or(kind = 'job_finished') AS finished,
+        bool_or(kind IN ('exception', 'fatal_error', 'watchdog_timeout', 'process_exit')) AS failed
+    FROM numbered JOIN log_events USING (source_id) GROUP BY ALL
+), trained AS (
+    SELECT folder, min(at_s) AS first, max(at_s) AS last FROM numbered JOIN log_progress USING (source_id)
+    WHERE clock = 'line' GROUP BY folder, source_id HAVING count(*) >= 3
+)
+SELECT source_id, rank FROM numbered WHERE folder IN (
+    SELECT folder FROM ends GROUP BY folder HAVING bool_or(finished) AND bool_or(failed AND NOT finished)
+    UNION SELECT folder FROM trained GROUP BY folder HAVING max(first) > min(last) + 60
+) ORDER BY ALL
+"""
 _GUESSED = "SELECT 1 FROM sources WHERE kind = 'training_log' AND rank_method = 'guessed' LIMIT 1"
 _NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 _LEAST, _LEAST_STATED = 3, 2
@@ -66,8 +88,10 @@ def name_numbered_logs(connection: Connection) -> None:
 
 
 def forget_refuted_numbers(connection: Connection) -> None:
-    """Take no number in a name for a rank in a folder of which one log states another rank than its number."""
-    for source_id, rank in connection.execute(_REFUTED).fetchall() if connection.execute(_GUESSED).fetchall() else ():
+    """Take no number in a name for a rank in a folder of which one log states another, or that has logs of several runs."""
+    if not connection.execute(_GUESSED).fetchall():
+        return
+    for source_id, rank in connection.execute(_REFUTED).fetchall() + connection.execute(_OF_RUNS).fetchall():
         connection.execute("UPDATE sources SET rank = NULL, rank_method = NULL WHERE source_id = $1", [source_id])
         for table in LINES_OF_A_LOG:
             if has_rows(connection, table):

@@ -130,3 +130,26 @@ def test_a_log_of_one_rank_keeps_the_rank_of_its_name(tmp_path: Path) -> None:
     for rank in range(3):
         (tmp_path / f"rank{rank}.log").write_text(STEPS + (RAISED if rank == 1 else lost.format(rank)))
     assert named(verdict_of(tmp_path)) == {1}
+
+
+DONE = "Training completed\n"
+
+
+def dated(hour: int, text: str = "") -> str:
+    return "".join(f"2026-08-11 {hour}:{step:02d}:00 it {step} loss 2.{step}\n" for step in range(10, 50)) + text
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([STEPS + DONE, STEPS + RAISED, STEPS + DONE, STEPS + DONE], set()),
+        ([dated(9), dated(11, RAISED), dated(13), dated(15)], set()),
+        ([dated(9), dated(9, RAISED), dated(9), dated(9)], {1}),
+    ],
+    ids=["others finished", "one after another", "at one time"],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_of_runs_are_no_ranks(tmp_path: Path, texts: list[str], expected: set[int], first: int) -> None:
+    for number, text in enumerate(texts, start=first):
+        (tmp_path / f"result_{number}.txt").write_text(text)
+    assert named(verdict_of(tmp_path)) == {first + number for number in expected}
