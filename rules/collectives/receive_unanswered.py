@@ -14,6 +14,8 @@ from forensics.rules.reductions.text.evidence_text import EvidenceText
 from forensics.rules.reductions.text.seen import Seen
 from forensics.rules.reductions.waits.graph import Root, RootKind, Wait, WaitGraph
 
+_PAIR = 2
+
 
 def _evaluate(stacks: StacksByRank, graph: WaitGraph, text: EvidenceText, handlers: RemoteCallHandlers) -> Iterator[Finding]:
     for root in graph.roots:
@@ -66,7 +68,8 @@ def _is_framed(stacks: StacksByRank, ranks: tuple[int, ...]) -> bool:
 def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, waiting: tuple[int, ...]) -> Finding:
     """Name those who all receive; else the few who went past the exchange; else those who are left in it.
 
-    Where frames do not show what is left, one of all is at fault: a message that was not sent holds up a chain of ranks.
+    Where frames do not show what is left, one of all is at fault: a message that was not sent holds up a chain of ranks. So it
+    may where three or more both send and receive, in stages of a pipeline: all but two of them only wait for these.
     """
     functions = (
         activity.call_frame.function for rank in waiting if (activity := activity_of(stacks, rank)) and activity.call_frame
@@ -74,7 +77,8 @@ def _finding(stacks: StacksByRank, text: EvidenceText, root: Root, wait: Wait, w
     calls = sorted(set(functions))
     past = tuple(rank for rank in root.ranks if rank not in waiting)
     only_receive = len(waiting) > 1 and bool(calls) and set(calls) <= {"recv", "irecv"}
-    is_open = not _is_framed(stacks, waiting)
+    is_chain = not past and len(waiting) > _PAIR and len({call.removeprefix("i") for call in calls}) > 1
+    is_open = is_chain or not _is_framed(stacks, waiting)
     few = past if past and len(past) < len(waiting) and not only_receive else waiting
     ranks = root.ranks if is_open else few
     return Finding(

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from forensics.model import Anomaly, Cause
+from forensics.model import Anomaly, Cause, Members
 from tests.recordings.collection import Collection, loose, whole, write
 from tests.recordings.job import MILLISECOND, SECOND, Job, as_json
-from tests.recordings.places import ALL_REDUCE, BARRIER, CHECKPOINT, FORWARD, HOST_CODE, LOADER_QUEUE, OTHER_CODE, RECV
+from tests.recordings.places import (
+    ALL_REDUCE,
+    BARRIER,
+    CHECKPOINT,
+    FORWARD,
+    HOST_CODE,
+    LOADER_QUEUE,
+    OTHER_CODE,
+    RECV,
+    SEND,
+    Place,
+)
 from tests.recordings.verdicts import blamed, leaders, named, stated, verdict_of, victims
 
 RAISED = ("Traceback (most recent call last):", '  File "/srv/job/pretrain.py", line 9, in main', "KeyError: 'tokens'")
@@ -84,6 +95,21 @@ def test_two_ranks_that_both_receive_are_the_root(tmp_path: Path) -> None:
     assert named(verdict) == {1, 2}
     assert leaders(verdict)[0].cause in (Cause.DEADLOCK, Cause.P2P_UNMATCHED)
     assert {0, 3} <= set(victims(verdict))
+
+
+@pytest.mark.parametrize(
+    ("places", "members"),
+    [((SEND, RECV, RECV), Members.ONE_OF), ((RECV, RECV, RECV), Members.EACH), ((SEND, RECV), Members.EACH)],
+    ids=["a chain", "all receive", "a pair"],
+)
+def test_of_a_chain_of_sends_and_receives_one_is_at_fault(tmp_path: Path, places: tuple[Place, ...], members: Members) -> None:
+    found = Collection(len(places), Job(len(places)).now_ns)
+    for rank, place in enumerate(places):
+        found.rank(rank)
+        found.samples(rank, count=6)
+        found.stacks(rank, *[place] * 6)
+    (suspect, *_) = leaders(verdict_of(found.write(tmp_path)))
+    assert (set(suspect.ranks), suspect.members) == ({*range(len(places))}, members)
 
 
 def test_a_receive_whose_sender_is_busy_is_its_senders(tmp_path: Path) -> None:
