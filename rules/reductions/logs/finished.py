@@ -1,7 +1,7 @@
 """Whether a job that left nothing but logs trained to its end, as its trainer says, and nothing says otherwise.
 
-The line counts where no other training goes on below it in the same log, in each log that has steps. What the program did after
-it, such as saving the model, is not known.
+The line counts where no other training goes on below it in the same log, in each log that has steps or an error. What the
+program did after it, such as saving the model, is not known.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ WITH said AS (
     SELECT source_id, max(locator) AS line FROM log_events WHERE kind = 'job_finished' GROUP BY source_id
 ), trained AS (
     SELECT source_id, max(locator) FILTER (total IS NULL OR step < total) AS line FROM log_progress GROUP BY source_id
+    UNION SELECT source_id, NULL FROM log_events WHERE kind IN ('exception', 'fatal_error')
+        AND source_id NOT IN (SELECT source_id FROM said UNION SELECT source_id FROM log_progress)
 )
 SELECT s.line IS NOT NULL AND coalesce(t.line < s.line, true), l.text, l.source
 FROM said s FULL JOIN trained t USING (source_id)

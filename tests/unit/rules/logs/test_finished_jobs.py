@@ -94,3 +94,11 @@ def test_one_of_two_logs_goes_on(tmp_path: Path) -> None:
     (tmp_path / "node-a.log").write_text(steps() + HF)
     (tmp_path / "node-b.log").write_text(steps(1, 17))
     assert verdict_of(tmp_path).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_log_of_another_run_that_failed_is_no_sound_job(tmp_path: Path) -> None:
+    (tmp_path / "result_1.txt").write_text(steps() + HF)
+    (tmp_path / "result_2.txt").write_text("loading\n" + LOST.replace("[rank2]: ", ""))
+    verdict = verdict_of(tmp_path)
+    assert (verdict.outcome, named(verdict)) == (Outcome.INCONCLUSIVE, set())
+    assert any("result_2.txt" in lead for lead in verdict.leads)
