@@ -25,6 +25,8 @@ from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 _NEAR = 4
 # Operators and bytes that show a share.
 _FEWEST, _LEAST_BYTES = 3, 16 << 20
+# No job goes on that loses more: then the two ends count other bytes, and that may be so on links that seem to lose less.
+_LEAST_SHARE = 0.7
 # Ends of queue pairs by rank and peer: where one rank knows more of them than the other, their bytes are not the same ones.
 _ENDS = f"""
 SELECT own, peer, count(*) FROM {PEERS_TABLE}
@@ -53,7 +55,8 @@ def arrived_shares(connection: DuckDBPyConnection, moved: NicOperators, users: C
         if direction == "send" and len(sent) == len(got := found.get((peer, own, "recv"), [])) == 1
         if known[own, peer] == known[peer, own]
     }
-    return ArrivedShares({ends: share for ends, share in shares.items() if share is not None})
+    stated = {ends: share for ends, share in shares.items() if share is not None}
+    return ArrivedShares(stated if min(stated.values(), default=1.0) >= _LEAST_SHARE else {})
 
 
 def _share(sender: MovedByNic, sent: PeerOperators, receiver: MovedByNic, got: PeerOperators) -> float | None:

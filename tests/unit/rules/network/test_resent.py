@@ -53,8 +53,18 @@ def test_of_ranks_that_only_their_peers_state_the_nic_is_named_too(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("ring", "text"),
-    [(Ring(lossy={(0, 2): 0.99}), {}), (RING, {"clock": "boottime"}), (RING, {"lost": [[55_000_000_000_400, 90]]})],
-    ids=["hardly anything", "clocks that are not of the host", "epochs were lost"],
+    [
+        (Ring(lossy={(0, 2): 0.99}), {}),
+        (Ring(lossy={(0, 2): 0.5, (2, 4): 0.85}), {}),
+        (RING, {"clock": "boottime"}),
+        (RING, {"lost": [[55_000_000_000_400, 90]]}),
+    ],
+    ids=[
+        "hardly anything",
+        "half of it is not counted at the other end",
+        "clocks that are not of the host",
+        "epochs were lost",
+    ],
 )
 def test_what_shows_no_loss_accuses_nobody(ring: Ring, text: dict[str, Any], tmp_path: Path) -> None:
     assert judged(tmp_path, ring, **text).suspects == ()
