@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.leads.single import Single, single_leads
 from forensics.rules.reductions.logs.log_evidence import TIMEOUTS
 from forensics.rules.reductions.text.evidence_text import ranks_text
 from forensics.rules.unplaced_error import shortened
@@ -90,23 +91,44 @@ _SHARED = {
     -signal.SIGKILL: "memory and kernel log of their host (OOM kills), and whoever may have killed them",
 }
 """What processes of a host have in common, by the signal that ends all of them when it fails."""
+# The number of a device is that on its host.
+_ON_DEVICE = Single(
+    _RAISED,
+    "raised_on_device",
+    "the process of {0} on its host: it raised an exception ({1}), and no other device is spoken of",
+)
+# The process that a launcher saw fail, where nothing shows its rank, and nobody had given up waiting.
+_SEEN_FIRST = Single(
+    _FIRST,
+    "process_exit",
+    "the end of the log of process {0}, which its launcher saw fail first (exit code {1}; {2})",
+)
+# What fails on all ranks, or keeps all of them from starting, is of the job or of their host.
+_OF_A_RANK = (
+    Single(_CUDA, "cuda_failure", "the log and device of rank {0}: a call of NCCL to CUDA failed there ({1}; {2})"),
+    Single(_NOT_STARTED, "start_failed", "what else holds the device of rank {0}: it could not start ({1}; {2})"),
+)
+# What all processes met is of the program.
+_WITH_A_CORE = Single(
+    _CORES,
+    "core_dumped",
+    "log and core of process {0}, local rank {1} on {2}: a fault of its own ended it ({3})",
+)
 
 
 def end_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get."""
     yield from _suspected(connection)
     yield from _hardware(connection)
-    yield from _raised_on_device(connection)
-    yield from _first_process(connection)
+    yield from single_leads(connection, (_ON_DEVICE, _SEEN_FIRST))
     yield from _first_second(connection)
-    yield from _cuda_failed(connection)
-    yield from _not_started(connection)
+    yield from single_leads(connection, _OF_A_RANK)
     yield from _same_device(connection)
     yield from _unanswered(connection)
     yield from _one_signal(connection)
     yield from _one_of_node(connection)
     yield from _by_shell(connection)
-    yield from _left_a_core(connection)
+    yield from single_leads(connection, (_WITH_A_CORE,))
     yield from _not_found(connection)
 
 
@@ -127,20 +149,6 @@ def _hardware(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"which rank met {'an ' if is_gpu else ''}{what} ({source}), {where}"
 
 
-def _raised_on_device(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One device; its number is that on its host."""
-    if row := only_row(connection, "log_events", _RAISED, kinds=("raised_on_device",)):
-        device, source = row
-        yield f"the process of {device} on its host: it raised an exception ({source}), and no other device is spoken of"
-
-
-def _first_process(connection: DuckDBPyConnection) -> Iterator[str]:
-    """The one process that a launcher saw fail, where nothing shows its rank, and nobody had given up waiting."""
-    if row := only_row(connection, "log_events", _FIRST, kinds=("process_exit",)):
-        pid, code, source = row
-        yield f"the end of the log of process {pid}, which its launcher saw fail first (exit code {code}; {source})"
-
-
 def _first_second(connection: DuckDBPyConnection) -> Iterator[str]:
     """The few ranks that failed in the second in which the first did, where others ended later."""
     found = rows_of(connection, "log_events", _FIRST_SECOND, kinds=("process_exit",))
@@ -151,20 +159,6 @@ def _first_second(connection: DuckDBPyConnection) -> Iterator[str]:
     ):
         which = ranks_text([rank for rank, *_ in found])
         yield f"the ends of the logs of {which}: by the launcher they failed first, in one second ({found[0][2]})"
-
-
-def _cuda_failed(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank: what fails on all of them is of the job or of their host."""
-    if row := only_row(connection, "log_events", _CUDA, kinds=("cuda_failure",)):
-        rank, what, source = row
-        yield f"the log and device of rank {rank}: a call of NCCL to CUDA failed there ({what}; {source})"
-
-
-def _not_started(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank: what keeps all of them from starting is of the job."""
-    if row := only_row(connection, "log_events", _NOT_STARTED, kinds=("start_failed",)):
-        rank, what, source = row
-        yield f"what else holds the device of rank {rank}: it could not start ({what}; {source})"
 
 
 def _same_device(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -205,13 +199,6 @@ def _by_shell(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _BY_SHELL, kinds=("process_exit",)):
         said, source = row
         yield f"which process ended as `{shortened(said)}` says ({source}), its log and the kernel log of its host"
-
-
-def _left_a_core(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One process; what all of them met is of the program."""
-    if row := only_row(connection, "log_events", _CORES, kinds=("core_dumped",)):
-        pid, number, host, source = row
-        yield f"log and core of process {pid}, local rank {number} on {host}: a fault of its own ended it ({source})"
 
 
 def _not_found(connection: DuckDBPyConnection) -> Iterator[str]:

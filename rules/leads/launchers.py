@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.leads.single import Single, single_leads
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.text.evidence_text import counted
 
@@ -128,6 +129,97 @@ SELECT regexp_extract(subject, '^pod=(\S+)', 1), regexp_extract(subject, ' state
     regexp_extract(subject, ' running=(\d+)', 1), min(source) FROM logged_event
 WHERE kind = 'pod_not_running' GROUP BY ALL ORDER BY ALL
 """
+_NO_START = (
+    # What keeps tasks from starting on several nodes is of the job or of the cluster.
+    Single(
+        _NOT_LAUNCHED,
+        "launch_failed",
+        "the log of slurmd, the clock and munge of {0}: srun could start no task there ({1})",
+    ),
+    # What keeps containers from starting on several is of the image or of its options.
+    Single(
+        _CONTAINER,
+        "container_failed",
+        "GPU driver, disk and container runtime of {0}: pyxis could start no container there ({1})",
+    ),
+    # Whoever reaches no host has no key, or no network, of their own.
+    Single(
+        _BY_SSH,
+        "ssh_failed",
+        "whether {0} is up, its sshd and the keys there: its part of the job could not be started by ssh ({1})",
+    ),
+)
+_OF_PROCESSES = (
+    # The others of a session fail with the first.
+    Single(
+        _OF_TPUS,
+        "worker_failed",
+        "the log and chips of worker {0}: the master of the session of TPUs got an error from it alone ({1})",
+    ),
+    # Where peers lose several, an abort may have taken all of them down.
+    Single(
+        _LOST_BY_MPI,
+        "rank_lost",
+        "log, exit code and kernel log of rank {0}: a peer lost its connection with it alone ({1})",
+    ),
+    Single(
+        _LOCAL,
+        "process_exit",
+        "the end of the log of local rank {0}, and which node it is on: its launcher saw it fail (exit code {1}; {2})",
+    ),
+    # A container, a program or a unit; of several that were killed somebody may have killed all.
+    Single(
+        _CONTAINERS,
+        "process_exit",
+        "the log of {0}, the kernel log and memory of its host, and which rank ran there: a signal ended it before any other "
+        "failed (exit code {1}; {2})",
+    ),
+)
+_OF_NODES = (
+    # Of several some may be of other jobs.
+    Single(
+        _NOT_READY,
+        "node_not_ready",
+        "console and kernel log of node {0}, and which pods of the job are on it: it is not ready ({1})",
+    ),
+    # The list may hold nodes that former jobs lost.
+    Single(
+        _DEAD,
+        "node_dead",
+        "console and kernel log of node {0}, and which ranks ran there: its cluster found it dead ({1})",
+    ),
+    # Of several the network or the scheduler may have lost all.
+    Single(
+        _DOWN,
+        "node_down",
+        "console and kernel log of node {0}, and which ranks ran there: its scheduler lists it as down ({1})",
+    ),
+    Single(
+        _TAKEN_AWAY,
+        "node_taken",
+        "whether {0} is back, and which ranks ran there: its cloud reports the event {1} ({2})",
+    ),
+    Single(
+        _CONDITIONS,
+        "node_condition",
+        "devices and kernel log of node {0}, and which ranks ran there: its condition {1} is bad ({2})",
+    ),
+)
+# Whoever waits for the number that nobody has waits for ever; which of the processes is right nothing shows.
+_TWICE = Single(
+    _TAKEN,
+    "rank_taken",
+    "the ranks that the launcher gives (RANK, SLURM_PROCID, NODE_RANK): {1} of {3} processes say that they are rank {0} ({2}), "
+    "so that another rank has none",
+)
+_COORDINATED = (
+    Single(_LOST, "process_lost", "log, exit code and kernel log of {0}: it alone was found gone or silent ({1})"),
+    Single(
+        _BARRIER_TASK,
+        "barrier_task_failed",
+        "the log of Spark's barrier task {0}, and which rank it is: its failure ended the stage ({1})",
+    ),
+)
 
 
 def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -141,44 +233,19 @@ def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
 
 def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     """Each a sentence that says what to get; where several of a kind ended, none of them is known to be the first."""
-    yield from _not_launched(connection)
-    yield from _no_container(connection)
-    yield from _not_reached_by_ssh(connection)
+    yield from single_leads(connection, _NO_START)
     yield from _by_process(connection)
     yield from _by_slot(connection)
-    yield from _of_session(connection)
-    yield from _lost_by_mpi(connection)
-    yield from _by_local_number(connection)
-    yield from _container(connection)
+    yield from single_leads(connection, _OF_PROCESSES)
     yield from _pod_that_does_not_run(connection)
-    yield from _node_that_is_not_ready(connection)
-    yield from _dead_node(connection)
-    yield from _down_node(connection)
-    yield from _taken_away(connection)
-    yield from _node_in_trouble(connection)
+    yield from single_leads(connection, _OF_NODES)
     yield from _exited_task(connection)
-    yield from _taken_twice(connection)
+    yield from single_leads(connection, (_TWICE,))
 
 
-def _not_launched(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node; what keeps tasks from starting on several is of the job or of the cluster."""
-    if row := only_row(connection, "log_events", _NOT_LAUNCHED, kinds=("launch_failed",)):
-        node, source = row
-        yield f"the log of slurmd, the clock and munge of {node}: srun could start no task there ({source})"
-
-
-def _no_container(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node; what keeps containers from starting on several is of the image or of its options."""
-    if row := only_row(connection, "log_events", _CONTAINER, kinds=("container_failed",)):
-        node, source = row
-        yield f"GPU driver, disk and container runtime of {node}: pyxis could start no container there ({source})"
-
-
-def _not_reached_by_ssh(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One host; whoever reaches none has no key, or no network, of their own."""
-    if row := only_row(connection, "log_events", _BY_SSH, kinds=("ssh_failed",)):
-        host, source = row
-        yield f"whether {host} is up, its sshd and the keys there: its part of the job could not be started by ssh ({source})"
+def lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
+    """One process, or one task of a barrier."""
+    yield from single_leads(connection, _COORDINATED)
 
 
 def _exited_task(connection: DuckDBPyConnection) -> Iterator[str]:
@@ -203,91 +270,9 @@ def _by_slot(connection: DuckDBPyConnection) -> Iterator[str]:
         yield f"the log of {which} and the kernel log of its host: it was the first to end (exit code {code}; {source})"
 
 
-def _of_session(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One worker of TPUs; the others of its session fail with it."""
-    if row := only_row(connection, "log_events", _OF_TPUS, kinds=("worker_failed",)):
-        worker, source = row
-        yield f"the log and chips of worker {worker}: the master of the session of TPUs got an error from it alone ({source})"
-
-
-def _lost_by_mpi(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One rank; where peers lose several, an abort may have taken all of them down."""
-    if row := only_row(connection, "log_events", _LOST_BY_MPI, kinds=("rank_lost",)):
-        rank, source = row
-        yield f"log, exit code and kernel log of rank {rank}: a peer lost its connection with it alone ({source})"
-
-
-def lost_by_coordinator(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One process, or one task of a barrier."""
-    if row := only_row(connection, "log_events", _LOST, kinds=("process_lost",)):
-        who, source = row
-        yield f"log, exit code and kernel log of {who}: it alone was found gone or silent ({source})"
-    if row := only_row(connection, "log_events", _BARRIER_TASK, kinds=("barrier_task_failed",)):
-        task, source = row
-        yield f"the log of Spark's barrier task {task}, and which rank it is: its failure ended the stage ({source})"
-
-
-def _by_local_number(connection: DuckDBPyConnection) -> Iterator[str]:
-    if row := only_row(connection, "log_events", _LOCAL, kinds=("process_exit",)):
-        number, code, source = row
-        what = f"its launcher saw it fail (exit code {code}; {source})"
-        yield f"the end of the log of local rank {number}, and which node it is on: {what}"
-
-
-def _container(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One container, program or unit; of several that were killed somebody may have killed all."""
-    if row := only_row(connection, "log_events", _CONTAINERS, kinds=("process_exit",)):
-        name, code, source = row
-        how = f"a signal ended it before any other failed (exit code {code}; {source})"
-        yield f"the log of {name}, the kernel log and memory of its host, and which rank ran there: {how}"
-
-
 def _pod_that_does_not_run(connection: DuckDBPyConnection) -> Iterator[str]:
     """One pod beside running pods of its job."""
     if row := only_row(connection, "log_events", _PODS, kinds=("pod_not_running",)):
         pod, state, running, source = row
         others = f"{counted(int(running), 'other pod')} of its job run"
         yield f"log (`kubectl logs --previous`) and events of pod {pod}: its state is {state} ({source}), {others}"
-
-
-def _node_that_is_not_ready(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node; of several some may be of other jobs."""
-    if row := only_row(connection, "log_events", _NOT_READY, kinds=("node_not_ready",)):
-        node, source = row
-        yield f"console and kernel log of node {node}, and which pods of the job are on it: it is not ready ({source})"
-
-
-def _node_in_trouble(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node whose own conditions tell of its devices."""
-    if row := only_row(connection, "log_events", _CONDITIONS, kinds=("node_condition",)):
-        node, condition, source = row
-        yield f"devices and kernel log of node {node}, and which ranks ran there: its condition {condition} is bad ({source})"
-
-
-def _dead_node(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node; the list may hold nodes that former jobs lost."""
-    if row := only_row(connection, "log_events", _DEAD, kinds=("node_dead",)):
-        node, source = row
-        yield f"console and kernel log of node {node}, and which ranks ran there: its cluster found it dead ({source})"
-
-
-def _down_node(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One node of the job; of several the network or the scheduler may have lost all."""
-    if row := only_row(connection, "log_events", _DOWN, kinds=("node_down",)):
-        node, source = row
-        yield f"console and kernel log of node {node}, and which ranks ran there: its scheduler lists it as down ({source})"
-
-
-def _taken_away(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One machine; of several that were taken nothing shows which was first."""
-    if row := only_row(connection, "log_events", _TAKEN_AWAY, kinds=("node_taken",)):
-        node, how, source = row
-        yield f"whether {node} is back, and which ranks ran there: its cloud reports the event {how} ({source})"
-
-
-def _taken_twice(connection: DuckDBPyConnection) -> Iterator[str]:
-    """Whoever waits for the number that nobody has waits for ever; which of the processes is right nothing shows."""
-    if row := only_row(connection, "log_events", _TAKEN, kinds=("rank_taken",)):
-        number, often, source, size = row
-        what = f"{often} of {size} processes say that they are rank {number} ({source}), so that another rank has none"
-        yield f"the ranks that the launcher gives (RANK, SLURM_PROCID, NODE_RANK): {what}"
