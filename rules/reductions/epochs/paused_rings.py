@@ -28,6 +28,8 @@ Floats = npt.NDArray[np.float64]
 # Longer pauses are those between operators; and the ranks of a ring, pauses that a NIC has and how many of ten must agree.
 _MOST_PAUSE_NS = 100 * PAUSE_NS
 _FEWEST_RANKS, _FEWEST_PAUSES, _AGREE = 3, 8, 0.6
+# Of the time: a ring that stands for longer than it moves pauses between operators, where each has less or more to send.
+_MOST_PAUSED = 0.5
 # Of a pause: by more the two directions of a NIC do not stop for the same reason, but between messages.
 _MOST_APART = 0.5
 # From the one that stops by itself on, in the direction of the data: those that lack data, one at which want of data and full
@@ -100,7 +102,7 @@ def paused_rings(moved: NicOperators, rates: LinkRates) -> PausedRings:
         first = [
             at for at in range(len(ring)) if _FROM_ONE.fullmatch("".join(each.order for each in (*pauses[at:], *pauses[:at])))
         ]
-        if len(first) == 1:
+        if len(first) == 1 and pauses[first[0]].length.sum() <= _MOST_PAUSED * nics[ring[first[0]]].span_ns:
             begun.append(_found(nics[ring[first[0]]], ring, first[0], pauses[first[0]]))
         else:
             unclear.append(ring)

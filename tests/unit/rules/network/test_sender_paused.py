@@ -33,6 +33,10 @@ def node(host: int, waiting: float) -> bytes:
     return orjson.dumps(facts | {"cpu": {"cores": 8, "pressure": {"cpu": {"some": some}}}})
 
 
+def test_a_host_that_holds_its_rings_up_for_nearly_half_of_the_time_is_named(tmp_path: Path) -> None:
+    assert judged(tmp_path, replace(HOST, length=6e6, period=14e6, pauses=40)).suspects[0].ranks == (2, 3)
+
+
 @pytest.mark.parametrize("size", [3, 4, 8])
 def test_a_host_whose_nics_all_stop_to_send_first_is_named(size: int, tmp_path: Path) -> None:
     (found,) = judged(tmp_path, replace(HOST, size=size)).suspects
@@ -71,6 +75,7 @@ def test_of_one_ring_that_pauses_the_way_to_the_next_may_be_to_blame(tmp_path: P
         replace(HOST, size=2),
         replace(HOST, epoch_ns=1_000_000),
         replace(HOST, length=6e5, period=40e6),
+        replace(HOST, length=9e6, period=14e6, pauses=40),
         Pausing(late={2: 1e6, 3: 1e6}),
         Pausing(late={2: 3e6, 3: 3e6}),
         Pausing(),
@@ -82,6 +87,7 @@ def test_of_one_ring_that_pauses_the_way_to_the_next_may_be_to_blame(tmp_path: P
         "no ring",
         "long epochs",
         "costs little",
+        "stands more than it moves",
         "late each time",
         "between messages",
         "no pause",
