@@ -27,6 +27,8 @@ from forensics.rules.reductions.network.exchanges import EXCHANGE
 _LEAST_PEERS = 3
 _LEAST_CALLS = 5
 _RECURRENCE = 0.8
+# Calls that are under way at once may be late for one reason, which does not come again: a host that stops for a moment.
+_LEAST_MOMENTS = 3
 # Of ranks with the same part, as many may be slow before nobody can say what is usual.
 _MOST_OUTLIERS = 0.25
 LEAST_SHARE_HELD = 0.03
@@ -115,6 +117,8 @@ def _hold(
     first = turn(slow)
     if slow[first:].sum() < _LEAST_CALLS or slow[first:].mean() < _RECURRENCE:
         return None
+    if _moments(np.array(starts[first:])[slow[first:]], np.array(ends[first:])[slow[first:]]) < _LEAST_MOMENTS:
+        return None
     lost = float(over[first:].sum())
     span = max(max(ends[first:]) - min(starts[first:]), 1)
     return GpuHold(
@@ -122,6 +126,13 @@ def _hold(
         float(np.median(expected[first:])), float(np.median(over[first:])), lost, lost / span,
         int(starts[first]), first > 0, _single(channels[first:], slow[first:]), source,
     )  # fmt: skip
+
+
+def _moments(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> int:
+    """How many groups of calls there are of which none is under way while another group is."""
+    order = np.argsort(starts, kind="stable")
+    until = np.maximum.accumulate(ends[order])
+    return 1 + int((starts[order][1:] > until[:-1]).sum())
 
 
 def _single(channels: Sequence[int | None], slow: npt.NDArray[np.bool_]) -> int | None:

@@ -21,14 +21,15 @@ def connection() -> Iterator[DuckDBPyConnection]:
         yield opened
 
 
-def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait, channel: int = 0) -> None:
-    """Communicators of two ranks each, n and n + PAIRS, that make the same calls at the same time."""
+def pairs(connection: DuckDBPyConnection, steps: int, wait: Wait, channel: int = 0, at_once: int = 1) -> None:
+    """Communicators of two ranks each, n and n + PAIRS, that make the same calls at the same time, so many of them at once."""
     rows: list[tuple[object, ...]] = []
     for step in range(steps):
         for rank in range(2 * PAIRS):
             other, place = (rank + PAIRS) % (2 * PAIRS), rank // PAIRS
             consume, credit = (each * MS for each in wait(rank, step))
-            when = (step * STEP_NS, step * STEP_NS + 50 * MS, 50 * MS, 8)
+            begin = step // at_once * STEP_NS
+            when = (begin, begin + 50 * MS, 50 * MS, 8)
             for sends in (True, False):
                 own = (MS, credit, MS, None, None) if sends else (None, None, None, MS, consume)
                 label, ends = f"pair {rank % PAIRS}", (rank, other, place, 1 - place, 2)
@@ -52,6 +53,13 @@ def test_a_gpu_that_becomes_slow(connection: DuckDBPyConnection) -> None:
     assert (found.rank, found.members, found.calls, found.slow, found.had_onset) == (8, (2, 8), 8, 8, True)
     assert found.typical_ns == pytest.approx(20 * MS, rel=0.02) and found.peers == PAIRS - 1
     assert found.share == pytest.approx(0.2, abs=0.03) and found.since_ns == 8 * STEP_NS
+
+
+@pytest.mark.parametrize(("at_once", "named"), [(2, [8]), (8, [])], ids=["again and again", "once"])
+def test_calls_that_are_under_way_at_once_are_late_once(connection: DuckDBPyConnection, at_once: int, named: list[int]) -> None:
+    """A host that stops for a moment holds up all that it has begun."""
+    pairs(connection, 16, slow(8, 8, 20.0), at_once=at_once)
+    assert [hold.rank for hold in gpu_holds(connection)] == named
 
 
 def test_what_holds_up_all_of_them_is_no_difference(connection: DuckDBPyConnection) -> None:
