@@ -31,12 +31,14 @@ SELECT source_id, list(DISTINCT rank) FROM (
     UNION SELECT source_id, try_cast(split_part(value, ' ', 2) AS INTEGER) FROM job_config WHERE key = 'log.process'
 ) WHERE rank IS NOT NULL GROUP BY source_id
 """
-# What a process writes of itself: a launcher, or a rank that reports others, states ranks that are not its own.
-_REFUTED = """
-WITH numbered AS (
+# Logs whose rank is only the number in their names.
+_NUMBERED = """
     SELECT source_id, rank, regexp_extract(path, '(.*/)?', 0) AS folder FROM sources
     WHERE kind = 'training_log' AND rank_method = 'guessed'
-), stated AS (
+"""
+# What a process writes of itself: a launcher, or a rank that reports others, states ranks that are not its own.
+_REFUTED = f"""
+WITH numbered AS ({_NUMBERED}), stated AS (
     SELECT source_id, rank FROM log_events WHERE kind IN ('exception', 'fatal_error', 'traceback', 'watchdog_timeout')
     UNION SELECT source_id, rank FROM log_progress
     UNION SELECT source_id, try_cast(value AS INTEGER) FROM job_config WHERE key = 'log.own_rank'
@@ -50,11 +52,8 @@ SELECT source_id, rank FROM numbered n WHERE folder IN (SELECT folder FROM refut
 ORDER BY source_id
 """
 # One job does not end for some ranks and fail for others, nor train for one after it has for another.
-_OF_RUNS = """
-WITH numbered AS (
-    SELECT source_id, rank, regexp_extract(path, '(.*/)?', 0) AS folder FROM sources
-    WHERE kind = 'training_log' AND rank_method = 'guessed'
-), ends AS (
+_OF_RUNS = f"""
+WITH numbered AS ({_NUMBERED}), ends AS (
     SELECT folder, source_id, bool_or(kind = 'job_finished') AS finished,
         bool_or(kind IN ('exception', 'fatal_error', 'watchdog_timeout', 'process_exit')) AS failed
     FROM numbered JOIN log_events USING (source_id) GROUP BY ALL

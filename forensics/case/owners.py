@@ -79,7 +79,7 @@ WHERE s.kind = 'training_log' AND s.rank IS NULL AND c.key = 'log.process' ORDER
 """
 _OWN_RANKS = """
 SELECT c.source_id, s.path, CAST(c.value AS INTEGER) FROM job_config c JOIN sources s USING (source_id)
-WHERE c.key IN {keys} AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
+WHERE list_contains($keys, c.key) AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
     SELECT rank FROM log_events l WHERE l.source_id = c.source_id AND rank IS NOT NULL
     UNION SELECT rank FROM log_progress p WHERE p.source_id = c.source_id AND rank IS NOT NULL
 ) ORDER BY s.path
@@ -197,8 +197,8 @@ def _name_own_logs(connection: Connection) -> None:
     wandb is of one process: what it notes of its configuration holds for what the process printed.
     """
     agreeing, others = connection.execute(_GIVEN).fetchall()[0]
-    keys = ("log.own_rank", "log.given_rank" if agreeing >= _LEAST_LOGS and not others else "log.own_rank")
-    own = connection.execute(_OWN_RANKS.format(keys=keys)).fetchall()
+    keys = ["log.own_rank", *(["log.given_rank"] if agreeing >= _LEAST_LOGS and not others else [])]
+    own = connection.execute(_OWN_RANKS, {"keys": keys}).fetchall()
     ranks = {rank for *_, rank in own}
     if len(ranks) < max(len(own), _LEAST_LOGS) or 2 * len(ranks) <= max(ranks):
         return

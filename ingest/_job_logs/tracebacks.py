@@ -126,8 +126,12 @@ class Tracebacks:
 
     def _raised(self, exception: str, ended: _Open) -> Raised:
         """The traceback, which a chained one may follow below."""
-        is_survived = ended.is_survived or any(_FINALIZERS.match(frame) for frame in [*ended.frames][:1])
-        (self._survived.add if is_survived else self._survived.discard)(ended.origin.label)
+        of_finalizer = bool(ended.frames) and _FINALIZERS.match(ended.frames[0]) is not None
+        is_survived = ended.is_survived or of_finalizer
+        if is_survived:
+            self._survived.add(ended.origin.label)
+        else:
+            self._survived.discard(ended.origin.label)
         return Raised(exception, tuple(ended.frames), ended.origin, ended.is_end, is_survived)
 
     def _without_message(self, number: int, line: str, labels: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -45,8 +45,8 @@ def frontier_leads(windows: FrontierWindows, in_calls: InCalls, devices: DeviceW
         judged = judge(window, gates)
         later = [] if judged.cut is None or is_limited(judged, gates) else [*_later(judged), *_now_and_then(judged.cut, gates)]
         # Where devices do the work, a host that is long in a pass may cost nobody anything.
-        stages = tuple((name,) for name in _NO_PASSES) + (() if devices.compared or traced.compared else (_PASSES,))
-        later += _on_host(window.matrix, stages) if window.matrix.messages else []
+        hosts_work = not (devices.compared or traced.compared or window.matrix.device)
+        later += _on_host(window.matrix, hosts_work=hosts_work) if window.matrix.messages else []
         yield from later
         if not later and not judged.attribution.culprits:
             yield from _others_wait(window.matrix, in_calls)
@@ -71,15 +71,14 @@ def _of_few_equals(devices: DeviceWork, traced: TracedWork) -> Iterator[str]:
         yield f"rank {item.rank}: {longer}; of so few with the same work nothing shows which is the unusual one"
 
 
-def _on_host(matrix: StageMatrix, all_stages: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _on_host(matrix: StageMatrix, *, hosts_work: bool) -> Iterator[str]:
     """A stage beside the passes, where nobody waits for messages, that is longer on one rank of a pipeline stage throughout.
 
     So are the passes of one of three ranks or more where its host needs twice as long for them as any other: who waits for
     messages inside a pass does so in one of the two, or is as long as others that wait.
     """
-    for stages in all_stages:
-        if stages == _PASSES and (matrix.device or len(matrix.ranks) <= _FEWEST):
-            continue
+    passes = (_PASSES,) if hosts_work and len(matrix.ranks) > _FEWEST else ()
+    for stages in (*((name,) for name in _NO_PASSES), *passes):
         columns = [index for index, column in enumerate(matrix.columns) if column.stage in stages]
         spent = matrix.durations[:, columns].sum(axis=1)
         if len(matrix.ranks) < _FEWEST or len(spent) < _FEWEST or not columns:

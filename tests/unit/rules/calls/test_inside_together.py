@@ -41,7 +41,7 @@ def test_one_fault_inside_is_nearer_than_as_many_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "roots"),
+    ("stated", "roots"),
     [
         ({"roots": (3,)}, [3]),
         ({"entered": (39, 40, 40, 40)}, list(ALL)),
@@ -59,5 +59,5 @@ def test_one_fault_inside_is_nearer_than_as_many_hosts() -> None:
         "chunks show who left",
     ],
 )
-def test_what_shows_where_they_are_names_them(told: dict[str, object], roots: list[int]) -> None:
-    assert named(**told) == roots  # type: ignore[arg-type]
+def test_what_shows_where_they_are_names_them(stated: dict[str, object], roots: list[int]) -> None:
+    assert named(**stated) == roots  # type: ignore[arg-type]
