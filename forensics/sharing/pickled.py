@@ -14,15 +14,29 @@ _PROTOCOL = 2
 """What torch writes (torch/csrc/jit/serialization/pickler.cpp), and what every reader takes."""
 
 
+_END = 2
+"""Bytes that end the pickle of a dictionary: its pairs are set, and the pickle stops."""
+
+
 def redact_pickle(content: bytes, scrub: Scrub) -> bytes:
-    """The same values with texts replaced. Raises LeftOutError for what is damaged or no plain data."""
+    """The same values with texts replaced; of a damaged dump, what is complete, cut again. Raises LeftOutError for what is no plain data."""
     value, problem = load_pickle(content)
-    if problem is not None:
+    if problem is not None and problem.fatal:
         raise LeftOutError(problem.message)
     try:
-        return pickle.dumps(_Walk(scrub).value(value), protocol=_PROTOCOL)
+        copied = _Walk(scrub).value(value)
+        written = pickle.dumps(copied, protocol=_PROTOCOL)
+        return written if problem is None else _cut(written, copied)
     except RecursionError as error:
         raise LeftOutError("its values are nested too deeply") from error
+
+
+def _cut(written: bytes, value: Any) -> bytes:
+    """The pickle without its end, so that it reads as damaged, as it did before, and holds the same."""
+    damaged = written[:-_END]
+    if load_pickle(damaged)[0] != value:
+        raise LeftOutError("it is damaged, and what is complete of it cannot be written as damaged")
+    return damaged
 
 
 class _Walk:

@@ -22,7 +22,8 @@ import orjson
 import zstandard
 
 from forensics.bundle.artefact import Artefact
-from forensics.bundle.layout import CHECKSUMS, REDACTIONS, Status, member_order
+from forensics.bundle.layout import BUNDLE, CHECKSUMS, REDACTIONS, Status, member_order
+from forensics.bundle.manifest import parsed
 from forensics.bundle.reader import Bundle, open_bundle
 from forensics.bundle.writer import Content, write_bundle
 from forensics.sharing.known_names import stated_hosts, stated_users
@@ -70,13 +71,14 @@ class _Written:
 
 @dataclass(slots=True)
 class _Work:
-    """The state of one run: pseudonyms, what lies in the folder so far, and what was written by its old path."""
+    """The state of one run: pseudonyms, what lies in the folder so far, what was wrong with the input, what was written by its old path."""
 
     folder: Path
     pseudonyms: Pseudonyms
     replaced: list[Replaced] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
     written: dict[str, _Written] = field(default_factory=dict)
     contents: dict[str, Content] = field(default_factory=dict)
 
@@ -100,10 +102,12 @@ def redact_bundle(
         _learn(bundle, work)
         for number, artefact in enumerate(_in_order(bundle)):
             progress(number, len(bundle.artefacts), artefact.path)
-            _rewrite(artefact, work, lambda found, scrub: rewritten(found, scrub))
+            _rewrite(artefact, work, rewritten)
         for artefact in bundle.artefacts:
             if _RUNS.search(artefact.path):
                 _rewrite(artefact, work, lambda found, scrub: _corrected(rewritten(found, scrub), work))
+            elif artefact.path == BUNDLE:
+                _rewrite(artefact, work, lambda found, scrub: _with_damage(rewritten(found, scrub), work))
         _add_report(bundle, work)
         found = [work.contents[path] for path in sorted(work.contents, key=member_order)]
         size = write_bundle(output, found, replace=replace, owner=owner)
@@ -121,13 +125,15 @@ def _learn(bundle: Bundle, work: _Work) -> None:
         work.pseudonyms.know("users", stated_users(bundle.artefacts))
     for warning in bundle.warnings:
         place = _name(warning.path or "input", work)
-        work.warnings.append(f"{place}: {Scrub(work.pseudonyms).text(warning.message)}")
+        work.damage.append(f"{place}: {Scrub(work.pseudonyms).text(warning.message)}")
+    work.warnings += work.damage
 
 
 def _in_order(bundle: Bundle) -> Iterator[Artefact]:
     """The artefacts whose rewriting does not depend on that of others."""
     own = (REDACTIONS, CHECKSUMS)
-    return (one for one in bundle.artefacts if one.path.rpartition("/")[2] not in own and not _RUNS.search(one.path))
+    names = ((one, one.path.rpartition("/")[2]) for one in bundle.artefacts)
+    return (one for one, name in names if name not in own and one.path != BUNDLE and not _RUNS.search(one.path))
 
 
 def _rewrite(artefact: Artefact, work: _Work, content: Callable[[Artefact, Scrub], Iterator[bytes]]) -> None:
@@ -193,6 +199,17 @@ def _corrected(pieces: Iterable[bytes], work: _Work) -> Iterator[bytes]:
         yield b"".join(_run(line, by_name, work.left_out) + b"\n" for line in lines)
     if rest:
         yield _run(rest, by_name, work.left_out)
+
+
+def _with_damage(pieces: Iterable[bytes], work: _Work) -> Iterator[bytes]:
+    """bundle.json with what was wrong with the bundle it was part of: the output is whole, and would not show it."""
+    content = b"".join(pieces)
+    document = parsed(content)
+    if work.damage and isinstance(document, dict):
+        said = document.get("warnings")
+        document["warnings"] = [*(said if isinstance(said, list) else []), *work.damage]
+        content = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    yield content
 
 
 def _run(line: bytes, written: Mapping[str, _Written], left_out: Mapping[str, str]) -> bytes:

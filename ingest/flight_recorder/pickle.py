@@ -103,9 +103,9 @@ def _salvage(content: bytes, reason: str) -> tuple[Any, Problem | None]:
     except Exception as error:
         reason = str(error) or reason
     value = _complete_values(reader.levels)
-    message = f"the pickle is cut or damaged at byte {reader.at} of {len(content)}: {reason}"
+    message = f"the pickle is cut or damaged at byte {reader.at} of {len(content)}"
     if value is None:
-        return None, Problem(message, f"byte={reader.at}", fatal=True)
+        return None, Problem(f"{message}: {reason}", f"byte={reader.at}", fatal=True)
     return value, Problem(f"{message}; kept what is complete", f"byte={reader.at}")
 
 

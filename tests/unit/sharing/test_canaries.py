@@ -165,7 +165,7 @@ def test_no_canary_in_any_byte_of_the_output(tmp_path: Path) -> None:
 def test_what_cannot_be_rewritten_is_left_out_and_named(tmp_path: Path) -> None:
     _, report = redacted(tmp_path, everything(tmp_path))
     names = {path.rpartition("/")[2]: reason for path, reason in report.left_out.items()}
-    assert set(names) == {"damaged", "hostile", "trace.sqlite", "trace.parquet", "core", "unknown.bin", "wide.log"}
+    assert set(names) == {"hostile", "trace.sqlite", "trace.parquet", "core", "unknown.bin", "wide.log"}
     assert "SQLite" in names["trace.sqlite"] and "wants to load" in names["hostile"]
 
 
@@ -198,6 +198,23 @@ def test_binary_formats_are_still_read(tmp_path: Path) -> None:
     assert all(np.array_equal(after.tables[kind], before.tables[kind]) for kind in (shim_layout.RECORDS, shim_layout.EPOCHS))
     (section,) = sections(member(output, "ranks/0/stages/rank_0.stages"))
     assert isinstance(section, Section) and section.host == "node1" and section.role == "token=<redacted>"
+
+
+@pytest.mark.parametrize("kept", [0.55, 0.7, 0.85, 0.999])
+def test_a_cut_dump_holds_what_it_held_and_is_still_cut(tmp_path: Path, kept: float) -> None:
+    """Also one that breaks off inside an entry that names a secret."""
+    planted = planted_pickle()
+    content = planted[: int(len(planted) * kept)]
+    before, problem = load_pickle(content)
+    assert problem is not None
+    output, report = redacted(tmp_path, {"ranks/0/fr/dump": content})
+    if problem.fatal:
+        assert list(report.left_out) == ["ranks/0/fr/dump"]
+        return
+    after, problem = load_pickle(member(output, "ranks/0/fr/dump"))
+    assert problem is not None and not problem.fatal and leaks(output) == []
+    assert after.keys() == before.keys()
+    assert [entry["profiling_name"] for entry in after["entries"]] == [entry["profiling_name"] for entry in before["entries"]]
 
 
 EDGE = (b"x" * 79 + b"\n") * 13_200

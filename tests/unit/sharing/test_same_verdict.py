@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from pathlib import Path
@@ -60,6 +61,41 @@ def test_a_simulated_job_with_every_source_keeps_its_verdict(forensics: Command,
     assert forensics("simulate", "--job", "mycroft", *fault, *sources, "-o", tmp_path / "bundle.tar").code == 0
     answer = forensics("redact", tmp_path / "bundle.tar", "-o", tmp_path / "shared.tar", "--pseudonyms", "all", "--check")
     assert (answer.code, "the verdict is the same" in answer.out) == (0, True)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("receive-left-out", 0.8), ("collective-one-short", 0.5), ("passes-slow", 0.95)])
+def test_cut_dumps_keep_their_verdict(forensics: Command, tmp_path: Path, name: str, kept: float) -> None:
+    """Each dump breaks off, as on a full disk: what is complete of it is shared, and read as before."""
+    found = {one.path: read(one) for one in open_bundle([ROOT / "fixtures/scenarios" / name / "bundle.tar.zst"]).artefacts}
+    dumps = [path for path, content in found.items() if content[:1] == b"\x80"]
+    assert dumps
+    found |= {path: found[path][: int(len(found[path]) * kept)] for path in dumps}
+    write_bundle(tmp_path / "cut.tar", [Content(path, content) for path, content in found.items() if path != CHECKSUMS])
+    answer = forensics("redact", tmp_path / "cut.tar", "-o", tmp_path / "shared.tar", "--pseudonyms", "all", "--check")
+    assert (answer.code, "the verdict is the same" in answer.out, "left out: " in answer.out) == (0, True, False)
+    said = json.loads(forensics("diagnose", tmp_path / "shared.tar", "--format", "json").out)["warnings"]
+    assert {one["source"].partition("#")[0] for one in said if "cut or damaged" in one["statement"]} == set(dumps)
+
+
+def test_what_was_wrong_with_the_bundle_is_still_said(forensics: Command, tmp_path: Path) -> None:
+    """A tar that breaks off, and a member that does not match its sum: the output is whole, and its verdict says both."""
+    found = {one.path: read(one) for one in open_bundle([BUNDLES[0]]).artefacts}
+    found["ranks/1/logs/rank1.log"] += b"added\n"
+    with tarfile.open(tmp_path / "changed.tar", "w") as archive:
+        for path, content in sorted(found.items(), key=lambda one: one[0] != CHECKSUMS):
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    content = (tmp_path / "changed.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(content[: len(content) * 4 // 5])
+    answer = forensics("redact", tmp_path / "cut.tar", "-o", tmp_path / "shared.tar", "--check")
+    assert (answer.code, "the verdict is the same" in answer.out) == (0, True)
+    said = [
+        one["statement"]
+        for one in json.loads(forensics("diagnose", tmp_path / "shared.tar", "--format", "json").out)["warnings"]
+    ]
+    assert any("archive is cut or damaged" in one for one in said)
+    assert any("rank1.log: content does not match SHA256SUMS" in one for one in said)
 
 
 def test_the_books_of_the_bundle_stay_true(forensics: Command, bundle: Path, tmp_path: Path) -> None:
