@@ -19,7 +19,10 @@ _END = 2
 
 
 def redact_pickle(content: bytes, scrub: Scrub) -> bytes:
-    """The same values with texts replaced; of a damaged dump, what is complete, cut again. Raises LeftOutError for what is no plain data."""
+    """The same values with texts replaced; of a damaged dump, what is complete, cut again.
+
+    Raises LeftOutError for what is no plain data, and for damage that leaves nothing complete.
+    """
     value, problem = load_pickle(content)
     if problem is not None and problem.fatal:
         raise LeftOutError(problem.message)

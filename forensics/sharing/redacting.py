@@ -71,7 +71,10 @@ class _Written:
 
 @dataclass(slots=True)
 class _Work:
-    """The state of one run: pseudonyms, what lies in the folder so far, what was wrong with the input, what was written by its old path."""
+    """The state of one run: pseudonyms, what lies in the folder so far, and what was written by its old path.
+
+    `damage` says what was wrong with the input as a whole.
+    """
 
     folder: Path
     pseudonyms: Pseudonyms
