@@ -15,8 +15,9 @@ from forensics.ingest._job_logs.tracebacks import TRACEBACK
 from forensics.ingest.interface import LAST_RESORT, Ingester, Item
 
 _RANK = re.compile(r"\[rank(\d{1,7})\]")
-_WATCHDOG = re.compile(
-    r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: |Not all ranks joining collective"
+# Lines of torch, NCCL, Slurm and MLPerf's logging (mlperf_logging/mllog/mllog.py), which stand in logs alone.
+_OF_LOGS = re.compile(
+    r"ProcessGroupNCCL\.cpp:\d+\]|NCCL (?:INFO|WARN) |slurmstepd: |srun: error: |Not all ranks joining collective|:::MLLOG \{"
 )
 # The output of a job of PBS and its kin is called by the name and number of the job (`train.o4711`).
 _LOG_NAME = re.compile(
@@ -53,7 +54,7 @@ def sniff(head: bytes, path: str) -> int:
     if sample.count("\ufffd") > 1 + len(sample) // 50:
         return 0
     named = _LOG_NAME.search(path) and not _OTHER_NAME.search(path)
-    if named or TRACEBACK in sample or _RANK.search(sample) or _WATCHDOG.search(sample):
+    if named or TRACEBACK in sample or _RANK.search(sample) or _OF_LOGS.search(sample):
         return _MOST
     lines = [line.rstrip() for line in sample.splitlines()[:_FIRST]]
     if lines and (is_table(lines[0]) or any(is_record(_unlabelled(line)) for line in lines if line[-1:] == "}")):

@@ -56,3 +56,11 @@ def test_the_first_by_name_is_chosen_among_equals_whoever_is_asked_first(monkeyp
 def test_colours_of_a_terminal_change_no_choice(head: str) -> None:
     coloured = "".join(f"\x1b[32m{line[:9]}\x1b[0m{line[9:]}\x1b[K\n" for line in head.splitlines())
     assert choose(coloured.encode(), "a.txt") is choose(head.encode(), "a.txt") is not None
+
+
+@pytest.mark.parametrize("front", ["", " 0: ", "[1,0]<stdout>:"])
+def test_a_log_of_a_benchmark_is_a_log_before_it_ends(front: str) -> None:
+    """Whatever the file is called, and though no line of it states an event."""
+    line = ':::MLLOG {"namespace": "", "time_ms": 1746118042769, "key": "cache_clear", "value": true}'
+    found = choose(f"{front}{line}\n".encode(), "result_04.txt")
+    assert found is not None and found.name == "training_log" and found.sniff(f"{front}{line}\n".encode(), "x") > LAST_RESORT
