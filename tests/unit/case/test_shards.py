@@ -46,6 +46,18 @@ def test_the_verdict_on_a_recorded_bundle_is_the_same_byte_for_byte(forensics: C
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario", ["gpu-failed", "line-shared", "slow-in-turn", "behind-in-ras", "rank-process-stopped", "gpu-behind-in-sockets"]
+)
+@pytest.mark.first(1)
+def test_each_kind_of_evidence_keeps_its_verdict_byte_for_byte(scenario: str, forensics: Command, tmp_path: Path) -> None:
+    """Counters, reports of GPUs, shim logs, stage files, NCCL's RAS, stacks of processes that stand, dumps: all as columns."""
+    raw = ROOT / "fixtures/scenarios" / scenario / "bundle.tar.zst"
+    write_normalized(raw, tmp_path / "shards.tar", least_bytes=0)
+    same(forensics, raw, tmp_path / "shards.tar")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["nic-down@node1.gpu1"])
 def test_the_verdict_on_a_simulated_bundle_is_the_same(fault: str, forensics: Command, tmp_path: Path) -> None:
     few = ("--set", "parallel.data=1", "--ring", 200, "--iterations", 4)
