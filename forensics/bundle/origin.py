@@ -12,8 +12,8 @@ from forensics.vocabulary import GUESSED
 
 # `local_rank3`, the coordinates of a parallel layout and the rank of an adapter's matrices are not the global rank.
 _RANK_WORD = re.compile(
-    r"(?<![a-z])(?:(?:global|world)[_.-]?|(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.-]?)?"
-    r"rank[_.=-]?(?P<rank>\d{1,7})(?!\d)",
+    r"(?<![a-z])(?:(?:global|world)[_.\- ]?|(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.\- ]?)?"
+    r"rank(?P<between>[_.= -]?)(?P<rank>\d{1,7})(?!\d)",
     re.IGNORECASE,
 )
 _RECORDER = re.compile(r"(?:^|_)(?:dump|trace)_(\d{1,7})$")
@@ -153,7 +153,8 @@ def _rank_word(text: str) -> re.Match[str] | None:
 def _rank(parts: tuple[str, ...], stem: str) -> tuple[int | None, str | None]:
     """The most specific rank a path names: the word in the file name, a rank's directory, a recorder's name, a number."""
     if word := _rank_word(stem):
-        return int(word["rank"]), "path"
+        # `rank 3 hangs.log` may be called after an incident.
+        return int(word["rank"]), GUESSED if word["between"] == " " else "path"
     for directory_rank in _directory_ranks(parts):
         return directory_rank, "path"
     if is_below_number(parts):

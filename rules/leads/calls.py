@@ -30,7 +30,7 @@ SELECT DISTINCT rank FROM log_events WHERE kind = 'process_exit' AND rank IS NOT
 # Of each dump that names no rank: what it made under each number of a group, as far as all of these dumps go back.
 _UNNAMED = """
 WITH made AS (
-    SELECT coalesce(o.pg_name, '') AS pg, s.path, o.sequence, min(o.kind) AS kind, bool_or(o.state = 'pending') AS pending
+    SELECT coalesce(o.pg_name, '') AS pg, s.path, o.sequence, min(o.kind) AS kind, bool_or(o.state <> 'done') AS pending
     FROM operations o JOIN sources s USING (source_id)
     WHERE o.rank IS NULL AND s.kind = 'flight_recorder' AND o.sequence IS NOT NULL AND NOT coalesce(o.is_p2p, false)
     GROUP BY ALL HAVING count(DISTINCT o.kind) = 1

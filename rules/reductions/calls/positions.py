@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NewType
 
 from duckdb import DuckDBPyConnection
@@ -132,8 +132,9 @@ ORDER BY p.communicator, p.rank
 # Dumps with active entries only hold no completed ones, but the counters of each group. Counters of groups that mix
 # collectives with point-to-point calls only ever raise a position of a collective that was recorded.
 _REPORTED = """
-SELECT m.communicator, v.rank, greatest(max(v.last_enqueued), 0), greatest(max(v.last_completed), 0)
-FROM group_views v
+SELECT m.communicator, v.rank, greatest(max(v.last_enqueued), 0), greatest(max(v.last_completed), 0),
+       min(s.path || '#' || v.locator)
+FROM group_views v JOIN sources s USING (source_id)
 JOIN communicators c ON c.pg_name = v.pg_name AND c.backend <> 'gloo'
 JOIN members m ON m.communicator = c.communicator AND m.rank = v.rank
 WHERE v.last_enqueued IS NOT NULL
@@ -161,13 +162,17 @@ def recorded_communicators(calls: Calls) -> RecordedCommunicators:
     """Read all communicators with positions, in label order."""
     connection = calls.connection
     positions: dict[str, dict[int, Position]] = defaultdict(dict)
-    for communicator, rank, entered, done in rows_of(connection, "group_views", _REPORTED):
-        positions[communicator][rank] = Position(rank, entered, done, None, None)
+    for communicator, rank, entered, done, source in rows_of(connection, "group_views", _REPORTED):
+        positions[communicator][rank] = Position(rank, entered, done, None, None, source=source)
+    empty = not has_rows(connection, "operations")
+    counted = {label: places for label, places in positions.items() if empty and _is_one_moment(places)}
     for label, rank, family, source, entered, done, pending, *operation in rows_of(connection, "operations", _POSITIONS):
         reported = positions[label].get(rank)
         done = max(done, reported.done) if reported else done
         place = Position(rank, entered, done, pending, _operation(pending, operation), Family(family), source)
         positions[label][rank] = place
+    for label, places in counted.items():
+        positions[label] = {rank: _waiting(place) for rank, place in places.items()}
     cut = _cut(connection) | calls.undetermined
     captured = _captured(connection)
     _add_unused(connection, positions)
@@ -177,6 +182,19 @@ def recorded_communicators(calls: Calls) -> RecordedCommunicators:
             for label, members, confidence, backend, names in _members(connection)
         )
     )
+
+
+def _is_one_moment(places: Mapping[int, Position]) -> bool:
+    """Whether counters of a group, in dumps that hold no calls, fit together: nobody finished what another had not made.
+
+    Those of messages and of calls that are left early do not, and neither do those of dumps of several moments.
+    """
+    return max(place.done for place in places.values()) <= min(place.entered for place in places.values())
+
+
+def _waiting(place: Position) -> Position:
+    """The position of one that waits in the first call that it made and did not finish, by its counters alone."""
+    return replace(place, pending=place.done + 1) if place.entered > place.done else place
 
 
 def _cut(connection: DuckDBPyConnection) -> frozenset[int]:

@@ -159,13 +159,19 @@ class StallFindings:
         yield from self.text.stack(stall.rank)
         yield from self.text.waiters(stall.rank)
         yield from self.text.process(stall.rank)
+        if self._is_counted(stall.rank):
+            yield Evidence("its dumps hold no calls: it is behind by the counters of a group alone", supports=False)
         if stall.activity is not None and stall.activity.event_loop is not None:
             alike = "its event loop sleeps: stacks show no task, and a server without requests leaves the same evidence"
             yield Evidence(alike, self.stacks[stall.rank].main[-1].source, supports=False)
 
+    def _is_counted(self, rank: int) -> bool:
+        waits = self.graph.waiting_for(rank)
+        return bool(waits) and all(wait.is_counted for wait in waits)
+
     def _confidence(self, rank: int) -> Confidence:
         """Confirmed when recorder, repeated stacks and the kernel agree; likely when two kinds do,
-        or when the recorder shows that at least half of the ranks end up waiting for it; else suspect.
+        or when the recorder shows that at least half of the ranks end up waiting for it; else suspect, as by counters alone.
 
         Suspect as well where those who wait only pause or read in the job's own code (that it is a barrier is a guess), or
         where its event loop sleeps. Not confirmed where it is at work: long work and an endless loop look the same.
@@ -174,6 +180,8 @@ class StallFindings:
         if waiters and all(waiter in self.stacks and self.stacks[waiter].rests for waiter in waiters):
             return Confidence.SUSPECT
         facts, found = self.roster.rank(rank), self.stacks.get(rank)
+        if self._is_counted(rank) and found is None:
+            return Confidence.SUSPECT
         if found is not None and found.latest is not None and found.latest.event_loop is not None:
             return Confidence.SUSPECT
         recorded = any(rank in wait.absent and wait.records(rank) for wait in self.graph.waiting_for(rank))

@@ -132,7 +132,8 @@ class EvidenceText:
             verb = "waits" if len(wait.waiting) == 1 else "wait"
             who = f"{ranks_text(wait.waiting)} {verb}"
             if wait.communicator:
-                yield Evidence(f"{who} in {wait_text(wait)}; {self._last_issued(wait, rank)}", _first_source(wait))
+                source = _first_source(wait) or self._counter_source(wait, rank)
+                yield Evidence(f"{who} in {wait_text(wait)}; {self._last_issued(wait, rank)}", source)
             else:
                 where = "for their devices" if self._at_devices(wait) else "in communication or for a store"
                 seen = f"{who} {where}, as their stacks show; rank {rank} does not"
@@ -142,6 +143,11 @@ class EvidenceText:
         if len(waits) > SHOWN_WAITS:
             rest = counted(len(waits) - SHOWN_WAITS, "more operation")
             yield Evidence(f"{rest} wait for rank {rank}", _first_source(waits[SHOWN_WAITS]))
+
+    def _counter_source(self, wait: Wait, rank: int) -> str | None:
+        """Where a dump without calls counts those of a group."""
+        position = self.placed.of(wait.communicator).positions.get(rank) if wait.is_counted else None
+        return position.source if position else None
 
     def _at_devices(self, wait: Wait) -> bool:
         """Whether all that wait do so for their devices."""

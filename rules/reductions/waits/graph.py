@@ -63,6 +63,12 @@ class Wait:
         """Whether the calls or the stack of some rank show that it waits here."""
         return any(self.families.get(rank, Family.RECORDER) in DIRECT for rank in self.waiting)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether nothing but counters of dumps that hold no calls show who waits here."""
+        of_recorders = all(self.families.get(rank, Family.RECORDER) is Family.RECORDER for rank in self.waiting)
+        return of_recorders and not any(self.waiting.values())
+
     def records(self, rank: int) -> bool:
         """Whether what was recorded, of the rank itself or for want of it by its peers, says that it is missing here."""
         if rank in self.absent:
