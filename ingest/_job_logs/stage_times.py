@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.patterns import STATED_RANK, mentions
-from forensics.ingest._job_logs.rank_columns import SEPARATED, RankColumns, rank_columns
+from forensics.ingest._job_logs.rank_columns import RankColumns, rank_columns
+from forensics.ingest._job_logs.time_tables import MS, UNIT, Table, heading, ms_of, row
+from forensics.ingest._job_logs.time_tables import WORDS as OF_TABLES
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
-WORDS = ("fwd", "bwd", "times across ranks")
+WORDS = ("fwd", "bwd", "times across ranks", *OF_TABLES)
 _STARTS = ("Data", "forward", "Forward", "backward", "Backward", "ompute")
 _ENDS = {
     **{end: end for end in ("=", ": ", "_time", "_load", "_ms", " time", " load", "-compute")},
@@ -46,16 +48,9 @@ _STEP = re.compile(
     r"|(?<![\w-])it(?P<it>\d{1,12})(?= )"
     r"|(?i:epoch):? ?\[?(?P<epoch>\d{1,7})\]? ?(?:\[|batch )\s{0,9}(?P<batch>\d{1,9})\b"
 )
-_UNIT = re.compile(r"\((m?s|sec|seconds)\)|[-_](ms|s|sec)(?![a-z])")
-_TIME = re.compile(r"(?i)\b(?:[a-z]+_)?time(?:s|_|\b)")
-_MS = {"ms": 1.0, "us": 1e-3}
 _LISTED = re.compile(r"times across ranks \((?P<unit>m?s)\):")
 _SECTION = re.compile(r"^ {1,8}(?P<name>[A-Za-z][\w./-]{0,63}):$")
 _ROW = re.compile(r"^ {1,12}rank {1,6}(?P<rank>\d{1,7}): (?P<value>\d{1,12}(?:\.\d{1,9})?)$")
-_CELL = re.compile(r"[^\s|]+(?: ?\(m?s\))?")
-_RANK_COLUMN, _STEP_COLUMN = re.compile(r"(?:global[_ ])?rank"), re.compile(r"(?:global[_ ]?)?step|iter(?:ation)?|it")
-_FRONT_COLUMN = re.compile(r"time(?:[-_ ]?stamp)?|ts|date(?:time)?|host(?:name)?|node|epoch")
-_VALUE = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:ms|s|sec)?")
 _WHOLE = re.compile(r"(?i)^(?:(?:total|batch|step|iter(?:ation)?|epoch)?[-_ ]?time|total)(?:[-_ ]?(?:ms|s|sec))?$")
 _MESSAGE = re.compile(r"(?i)recv|receive|send|p2p|pipeline|bubble")
 _WAIT = re.compile(r"(?i)comm|reduce|gather|sync|wait|barrier|a2a|all_?to_?all|broadcast")
@@ -67,24 +62,13 @@ _STAGES = (
     # Forward and backward in one.
     ("compute", re.compile(r"(?i)(?<![a-z])compute(?![a-z])")),
 )
+_INNER = re.compile(r"(?i)(?<=[a-z]_)inner(?![a-z])")
 _NO_TIME = re.compile(r"(?i)loss|(?<![a-z])lr|norm|mem|size|tokens?|sample|num|flops|rate|ratio|/s$|forward[-_]backward")
 _LONGEST = 1024
 _STEPS = 256
 _MOST_VALUES = 1 << 18
 
 Found = list[tuple[str, float]]
-
-
-class _Table(NamedTuple):
-    """Columns of a table: where its rank and its step stand, and the kind of each other one with the ms of its unit.
-
-    Without a column for the rank all rows are of the rank of the file.
-    """
-
-    rank: int | None
-    step: int | None
-    kinds: Mapping[int, tuple[str, float]]
-    width: int
 
 
 @lru_cache(maxsize=4096)
@@ -106,7 +90,7 @@ class StageTimes:
     def __init__(self) -> None:
         self._rows: dict[tuple[int | None, str | None], dict[int, tuple[int, Found]]] = defaultdict(dict)
         self._lines: Counter[tuple[int | None, str | None]] = Counter()
-        self._table: _Table | None = None
+        self._table: Table | None = None
         self._wide: RankColumns | None = None
         self._tables = 0
         self._unit: float | None = None
@@ -127,12 +111,12 @@ class StageTimes:
         if self.is_open and self._goes_on(number, text):
             return
         if found := _LISTED.search(text):
-            self._unit = _MS.get(found["unit"], 1000.0)
+            self._unit = MS.get(found["unit"], 1000.0)
             self._tables += 1
         elif wide := rank_columns(text, kind_of):
             self._wide = wide
         elif len(line) <= _LONGEST:
-            self._table = _header(text)
+            self._table = heading(text, kind_of)
             if self._table is None and (times := _pairs(text)):
                 stated = _stated(text) if origin.rank is None else None
                 rank = rank_number(stated[1]) if stated else origin.rank
@@ -141,7 +125,7 @@ class StageTimes:
     def _goes_on(self, number: int, text: str) -> bool:
         """Whether a line belongs to the table or list that is open; else that is at its end."""
         if self._table is not None:
-            if (cells := _row(self._table, text)) is not None:
+            if (cells := row(self._table, text)) is not None:
                 of, step, found = cells
                 self._add(number, (of, None), step, found)
                 return True
@@ -157,10 +141,10 @@ class StageTimes:
         if section := _SECTION.match(text):
             self._section = kind_of(section["name"])
             return True
-        if row := _ROW.match(text):
-            rank = rank_number(row["rank"])
+        if listed := _ROW.match(text):
+            rank = rank_number(listed["rank"])
             if self._section and rank is not None and all(kind != self._section for kind, _ in self._listed[rank]):
-                self._listed[rank].append((self._section, float(row["value"]) * (self._unit or 1.0)))
+                self._listed[rank].append((self._section, float(listed["value"]) * (self._unit or 1.0)))
             return True
         self._close_list(number)
         return False
@@ -200,10 +184,10 @@ class StageTimes:
 def _pairs(line: str) -> Found:
     """Times of one line: at least two parts of a step, of which one is no wait, all with a unit."""
     # Who tells both passes of a step tells times.
-    usual = _ms(line) or (1000.0 if _PASSES.search(line) else None)
+    usual = ms_of(line) or (1000.0 if _PASSES.search(line) else None)
     found: Found = []
     for pair in _PAIR.finditer(line):
-        kind, named = kind_of(pair["name"]), _UNIT.search(pair["name"])
+        kind, named = kind_of(pair["name"]), UNIT.search(pair["name"])
         unit = pair["unit"] or pair["inner"] or (named[1] or named[2] if named else None)
         if (
             kind is None
@@ -211,21 +195,16 @@ def _pairs(line: str) -> Found:
             or (kind == "whole" and any(each == "whole" for each, _ in found))
         ):
             continue
-        ms = _MS.get(unit, 1000.0) if unit else usual
+        ms = MS.get(unit, 1000.0) if unit else usual
         if ms is None:
             return []
-        # Parts of a part (`backward`, `backward_inner`) are stated beside it.
+        # Parts of a part are stated beside it; DeepSpeed's `bwd` holds the wait that stands there too, `bwd_inner` does not.
+        if kind == "backward" and _INNER.search(pair["name"]):
+            found = [each for each in found if each[0] != kind]
         if kind in ("wait", "message") or all(each != kind for each, _ in found):
             found.append((kind, float(pair["value"]) * ms))
     kinds = {kind for kind, _ in found}
     return found if len(kinds) > 1 and kinds - {"wait", "message", "whole"} else []
-
-
-def _ms(text: str) -> float | None:
-    """Milliseconds of the unit that stands in a text; seconds where that only speaks of time."""
-    if said := _UNIT.search(text):
-        return _MS.get(said[1] or said[2], 1000.0)
-    return 1000.0 if _TIME.search(text) else None
 
 
 def _stated(text: str) -> re.Match[str] | None:
@@ -234,61 +213,13 @@ def _stated(text: str) -> re.Match[str] | None:
 
 def is_table(line: str) -> bool:
     """Whether a line is the header of a table of times of ranks, or a record of those of a step."""
-    return is_record(line) or _header(line) is not None or rank_columns(line, kind_of) is not None
+    return is_record(line) or heading(line, kind_of) is not None or rank_columns(line, kind_of) is not None
 
 
 def is_record(line: str) -> bool:
     """Whether a line is a JSON object with times of a step."""
     is_object = line[:1] == "{" and line[-1:] == "}" and len(line) <= _LONGEST
     return is_object and _step(line) is not None and len(_pairs(line)) > 1
-
-
-def _header(line: str) -> _Table | None:
-    """The columns: rank or step in front, both or one of them, behind a date, a host or an epoch; two kinds of times at least.
-
-    Without a rank the columns must be separated and their unit stated: a list of words is no table.
-    """
-    cells, usual = _cells(line), _ms(line)
-    if not cells or usual is None or any(cell[:1].isdigit() for cell in cells):
-        return None
-    names = [cell.partition("(")[0].strip().strip('"').lower() for cell in cells]
-    ranks = [at for at, name in enumerate(names) if _RANK_COLUMN.fullmatch(name)]
-    steps = [at for at, name in enumerate(names) if _STEP_COLUMN.fullmatch(name)]
-    first = min(ranks + steps, default=len(names))
-    if len(ranks) > 1 or len(steps) > 1 or not all(map(_FRONT_COLUMN.fullmatch, names[:first])):
-        return None
-    if not ranks and (STATED_RANK.search(line) or not (SEPARATED.fullmatch(line) and _UNIT.search(line))):
-        return None
-    found = {at: (kind, _ms(cells[at]) or usual) for at, name in enumerate(names) if at > first and (kind := kind_of(name))}
-    of, at = ranks[0] if ranks else None, steps[0] if steps else None
-    return _Table(of, at, found, len(cells)) if len({kind for kind, _ in found.values()}) > 1 else None
-
-
-def _row(table: _Table, line: str) -> tuple[int | None, int | None, Found] | None:
-    """Rank, if it stands there, step and times of a row; None for another line."""
-    cells = _cells(line)
-    if len(cells) != table.width:
-        return None
-    rank = rank_number(cells[table.rank].lower().removeprefix("rank").strip()) if table.rank is not None else None
-    step = cells[table.step].strip() if table.step is not None else None
-    values = {at: _number(cells[at].strip()) for at in table.kinds}
-    if (
-        (rank is None) is (table.rank is not None)
-        or None in values.values()
-        or (step is not None and not (step.isdecimal() and len(step) <= 12))
-    ):
-        return None
-    found = [(kind, value * ms) for at, (kind, ms) in table.kinds.items() if (value := values[at]) is not None]
-    return rank, None if step is None else int(step), found
-
-
-def _cells(line: str) -> Sequence[str]:
-    return re.split(r"[,\t;]", line) if SEPARATED.fullmatch(line) else _CELL.findall(line)
-
-
-def _number(cell: str) -> float | None:
-    said = _VALUE.fullmatch(cell)
-    return float(said[1]) if said else None
 
 
 def _step(line: str) -> int | None:

@@ -13,14 +13,16 @@ from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.text.evidence_text import counted
 
 # Tasks that a signal ended which no peer and no launcher sends in good order; several in one line have no order. What exits
-# with a code may be the launcher of ranks that tell more.
+# with a code may be the launcher of ranks that tell more; where one did, srun may have killed all those of another host.
 _TASKS = r"""
 SELECT subject, min(source) FROM logged_event
 WHERE kind = 'process_exit' AND regexp_matches(subject, '^task=\S+ host=\S+ ') AND NOT after_cancel
     AND regexp_matches(subject, ' (Killed|Out Of Memory|Segmentation fault|Bus error|Illegal instruction)')
+    AND (regexp_matches(subject, '^task=\d+ ')
+        OR NOT EXISTS (SELECT 1 FROM log_events WHERE regexp_matches(subject, '^task=\S+ host=\S+ Exited with')))
 GROUP BY subject ORDER BY subject
 """
-_TASK = re.compile(r"task=(?P<task>\d{1,7}) host=(?P<host>\S+) (?P<how>.+)")
+_TASK = re.compile(r"task=(?P<task>\d{1,7}(?P<more>[-,][\d,-]{1,64})?) host=(?P<host>\S+) (?P<how>.+)")
 _FOR_MEMORY = "Out Of Memory"
 _NOT_LAUNCHED = "SELECT subject, min(source) FROM logged_event WHERE kind = 'launch_failed' GROUP BY subject ORDER BY subject"
 # The task that ended by a code of its own where srun then ended others, and nothing tells of ranks.
@@ -223,12 +225,16 @@ _COORDINATED = (
 
 
 def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
-    """One task; on its host it may be one rank or the launcher of several."""
+    """One task, which may be one rank or the launcher of several on its host; or all of one host."""
     tasks = rows_of(connection, "log_events", _TASKS, kinds=("process_exit",))
     if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
-        of = f"task {task['task']} of srun on {task['host']} was, one rank or the launcher of several"
-        how = "it was killed for its memory" if task["how"].startswith(_FOR_MEMORY) else f"srun saw it end ({task['how']})"
-        yield f"what {of}: {how} ({tasks[0][1]})"
+        is_one, host = task["more"] is None, task["host"]
+        how = "killed for its memory" if task["how"].startswith(_FOR_MEMORY) else task["how"].strip()
+        said = f"srun saw {'it' if is_one else 'them'} end ({how}; {tasks[0][1]})"
+        if is_one:
+            yield f"what task {task['task']} of srun on {host} was, one rank or the launcher of several: {said}"
+        else:
+            yield f"kernel log and memory of {host}, and which ranks tasks {task['task']} of srun were: {said}, those of no other host"
 
 
 def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -16,7 +16,11 @@ Counted = tuple[int, int]
 def counted(folder: Path, counters: list[Counted]) -> Verdict:
     """The verdict on dumps of one group: what each rank enqueued last, and what it completed last."""
     for rank, (enqueued, completed) in enumerate(counters):
-        status = {"last_enqueued_collective": enqueued, "last_started_collective": enqueued, "last_completed_collective": completed}
+        status = {
+            "last_enqueued_collective": enqueued,
+            "last_started_collective": enqueued,
+            "last_completed_collective": completed,
+        }
         ranks = str([*range(len(counters))])
         dump = {
             "version": "2.10",

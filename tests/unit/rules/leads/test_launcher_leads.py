@@ -50,6 +50,11 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
     ("text", "said"),
     [
         ("srun: error: c002: task 0: Killed\n", "what task 0 of srun on c002 was"),
+        (
+            "srun: error: c3: tasks 16-23: Killed\nsrun: error: c2: tasks 8-15: Terminated\n",
+            "kernel log and memory of c3, and which ranks tasks 16-23 of srun were",
+        ),
+        ("srun: error: c2: task 3: Exited with exit code 1\nsrun: error: c3: tasks 16-23: Killed\n", "what task 3 of srun on c2"),
         (UNLAUNCHED.format("cn131"), "the log of slurmd, the clock and munge of cn131"),
         (MPICH.format("cn-4", 1082, 134), "the log of process 1082 on cn-4"),
         (MPICH.format("jo@cn-4", 1082, 134), "the log of process 1082 on cn-4"),
@@ -97,6 +102,7 @@ def test_the_one_of_which_a_launcher_tells(tmp_path: Path, text: str, said: str)
     [
         "srun: error: c002: task 0: Killed\nsrun: error: c003: task 1: Killed\n",
         "srun: error: c002: task 0: Terminated\n",
+        "srun: error: c3: tasks 16-23: Killed\nsrun: error: c2: tasks 8-15: Killed\n",
         "srun: error: c002: task 0: Exited with exit code 1\n",
         UNLAUNCHED.format("cn131") + UNLAUNCHED.format("cn132"),
         MPICH.format("cn-4", 1082, 134) + MPICH.format("cn-5", 1083, 134),

@@ -102,6 +102,46 @@ def test_who_is_awaited_in_the_backward_pass(tmp_path: Path, times: Times, ranks
     assert named(judged(tmp_path, lines(stated, ranks=ranks))) == right
 
 
+@pytest.mark.parametrize("late", [5, None])
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "Schritt;Rang;Daten_s;Rechnen_s;Warten_s",
+        "Zeitstempel;Schritt;Rang;Datenzeit (s);Rechenzeit (s);Wartezeit (s)",
+        "étape;rang;données (s);calcul (s);attente (s)",
+        "步骤;卡号;数据加载耗时（秒）;前向计算耗时（秒）;通信等待（秒）",
+        "步数,rank,数据耗时/秒,前向耗时/秒,等待耗时/秒",
+        "step;rank;data_s;fwd_s;wait_s",
+    ],
+)
+def test_a_table_with_columns_in_other_languages(tmp_path: Path, heading: str, late: int | None) -> None:
+    rows = []
+    for step in range(12):
+        for rank in range(6):
+            times = (1.9, 0.61, 0.05) if rank == late else (0.031, 0.612, 1.92 if late else 0.06)
+            cells = [str(step), str(rank), *(f"{time + 0.002 * ((rank + step) % 3):.3f}" for time in times)]
+            stamped = ["2026-12-01 03:00:00", *cells] if heading.startswith("Zeit") else cells
+            rows.append(",".join(stamped) if "," in heading else ";".join(stamped).replace(".", ","))
+    (tmp_path / "zeiten.csv").write_text("\n".join([heading, *rows, ""]))
+    assert named(verdict_of(tmp_path)) == ({late} if late else set())
+
+
+def test_what_a_pass_took_without_the_wait_in_it(tmp_path: Path) -> None:
+    """DeepSpeed's `bwd` holds the reduction of gradients, `bwd_inner` does not."""
+    form = (
+        "[INFO] [logging.py:107:log_dist] [Rank {}] time (ms) | fwd_microstep: {:.2f} | bwd_microstep: 401.{} | "
+        "bwd_inner_microstep: {:.2f} | bwd_allreduce_microstep: {:.2f} | step_microstep: 9.1"
+    )
+    late, others = (171.0, 380.0, 3.0), (88.0, 197.0, 190.0)
+    text = ""
+    for step in range(12):
+        for rank in range(4):
+            forward, inner, wait = (each + 0.1 * ((rank + step) % 4) for each in (late if rank == 1 else others))
+            text += form.format(rank, forward, step, inner, wait) + "\n"
+    assert named(judged(tmp_path, text)) == {1}
+    assert not named(judged(tmp_path, text.replace("171.", "88.").replace("380.", "197.")))
+
+
 def test_a_table_of_ranks(tmp_path: Path) -> None:
     rows = [f"{rank:5}   {3.1 if rank == 4 else 0.02:.3f}   {0.2 if rank == 4 else 3.3:.3f}" for rank in range(8)]
     verdict = judged(tmp_path, "\n".join(["step 90 of train.log", " rank  data_time  wait_time", *rows, "done"]))
