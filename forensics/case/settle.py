@@ -9,6 +9,7 @@ from forensics.bundle.streams import COMPRESSED_SUFFIXES
 from forensics.case.database import Connection, filled_tables, insert_rows
 from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks_beside_ranks
 from forensics.case.former_logs import leave_out_former_logs
+from forensics.case.lagging_logs import mark_the_one_behind
 from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
@@ -123,6 +124,24 @@ WHERE d.kind = 'node_down' AND abs(date_diff('second',
     try_cast(regexp_extract(d.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP),
     try_cast(regexp_extract(c.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP))) <= 600
 """
+# The one node that a scheduler lists as down whose ranks alone are silent where others gave up waiting.
+_SILENT_NODES = """
+WITH gave_up AS (
+    SELECT DISTINCT rank FROM log_events WHERE rank IS NOT NULL
+        AND kind IN ('watchdog_timeout', 'watchdog_report', 'dump_signal', 'barrier_timeout', 'store_timeout')
+), down AS (
+    SELECT e.subject, min(e.source_id) AS source_id, arg_min(e.locator, e.source_id) AS locator, arg_min(e.text, e.source_id) AS text,
+           list(DISTINCT p.rank) AS ranks
+    FROM log_events e JOIN process_ranks p ON p.host = e.subject WHERE e.kind = 'node_down' AND p.rank IS NOT NULL GROUP BY e.subject
+)
+INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)
+SELECT source_id, locator, subject, unnest(ranks), 'node_failed', subject, text FROM down
+WHERE (SELECT count(*) FROM down) = 1
+    AND NOT EXISTS (SELECT 1 FROM gave_up WHERE list_contains(ranks, rank))
+    AND NOT EXISTS (SELECT 1 FROM process_ranks p WHERE p.rank IS NOT NULL AND NOT list_contains(ranks, p.rank)
+        AND p.rank NOT IN (SELECT rank FROM gave_up))
+    AND (SELECT count(*) FROM gave_up) >= len(ranks)
+"""
 # The one pod whose node went away, of ranks that others gave up waiting for: events of Kubernetes are of the last hour.
 _PODS_WITHOUT_NODE = """
 INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)
@@ -181,7 +200,7 @@ _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
     ("log_events", _DOWN_NODES),
-    *(("process_ranks", statement) for statement in (_WITHOUT_HOST, _PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES)),
+    *(("process_ranks", statement) for statement in (_WITHOUT_HOST, _PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES, _SILENT_NODES)),
     *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _NOT_FOUND), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
@@ -194,7 +213,7 @@ _ONLY_WITH = {
     _WITHOUT_HOST: "process_ranks WHERE host IS NULL",
     _NOT_FOUND: "ranks WHERE state = 'absent'",
     _KILLED: "log_events WHERE kind IN ('oom_kill', 'segfault')",
-    _DOWN_NODES: "log_events WHERE kind = 'node_down'",
+    **dict.fromkeys((_DOWN_NODES, _SILENT_NODES), "log_events WHERE kind = 'node_down'"),
 }
 """Rows without which a statement does nothing: looking for one takes a tenth of the time of the statement."""
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.
@@ -270,6 +289,7 @@ def settle_case(connection: Connection, artefacts: Artefacts) -> None:
             connection.execute(statement)
     number_stacks(connection, artefacts)
     number_reports(connection, artefacts)
+    mark_the_one_behind(connection, artefacts)
     add_tails(connection, artefacts)
     for table in filled & {"log_events", "device_events"} if "clocks" in filled else ():
         connection.execute(_BOOT_TIMES.format(table=table))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 
 from forensics.ingest._job_logs.patterns import mentions
 
@@ -39,9 +40,13 @@ class HostRanks:
             self._hosts[said["host"]].add(int(said["rank"]))
             self._stated.add((int(said["rank"]), int(said["size"])))
 
-    def of_node(self, host: str) -> frozenset[int]:
-        """All ranks of a host, where those of all hosts are all ranks of one job."""
+    @property
+    def by_host(self) -> Mapping[str, set[int]]:
+        """All ranks of each host, where those of all hosts are all ranks of one job."""
         sizes = {size for _, size in self._stated}
         placed = sum(map(len, self._hosts.values()))
-        is_whole = len(self._stated) == placed and sizes == {placed}
-        return frozenset(self._hosts.get(host, ())) if is_whole else frozenset()
+        return self._hosts if len(self._stated) == placed and sizes == {placed} else {}
+
+    def of_node(self, host: str) -> frozenset[int]:
+        """Those of one host."""
+        return frozenset(self.by_host.get(host, ()))

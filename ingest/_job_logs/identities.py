@@ -220,6 +220,8 @@ class Identities:
         for pid, locals_ in self._locals.items():
             if len(locals_) == 1:
                 yield ProcessRank("launcher", pid=pid, local_rank=next(iter(locals_)), node=node, per_node=each)
+        for host, placed in self._hosts.by_host.items():
+            yield from (ProcessRank("log", host=host, rank=rank) for rank in sorted(placed))
 
     @property
     def _is_of_node(self) -> bool:

@@ -1,7 +1,7 @@
 """The rank that a process states of itself in a file of its own, where no line has a label: once, when it starts.
 
 `| distributed init (rank 3): env://` of detr and its heirs, Lightning's `GLOBAL_RANK: 3, MEMBER: 4/8`, `Process index: 3` of
-accelerate, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and `export -p` print it, and the configuration
+accelerate, `rank=3 world_size=8`, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and `export -p` print it, and the configuration
 that wandb notes in debug.log. Whether the whole file is of that process, the other files show.
 
 Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod. It is noted apart, for
@@ -18,10 +18,17 @@ from forensics.ingest._job_logs.patterns import mentions
 from forensics.ingest._shared.config import config_rows
 from forensics.ingest.interface import Batch
 
-WORDS = ("distributed init (rank ", "GLOBAL_RANK: ", "Process index: ", "LOCAL_RANK=", "RANK=", "] config: {")
+WORDS = (
+    *("world=", "world_size", "world size"),
+    *("distributed init (rank ", "GLOBAL_RANK: ", "Process index: ", "LOCAL_RANK=", "RANK=", "] config: {"),
+)
 _STATED = re.compile(
     r"distributed init \(rank (?P<init>\d{1,7})\)|GLOBAL_RANK: (?P<member>\d{1,7}), MEMBER: "
     r"|^Process index: (?P<index>\d{1,7})$"
+)
+_OF_WORLD = re.compile(
+    r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?:global[ _])?(?i:rank)[ =:]{1,2}(?P<rank>\d{1,7})[,;]? ?"
+    r"(?i:world(?:[_ ]size)?)[ =:]{1,2}(?P<size>\d{1,7})\b"
 )
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,7})\b")
 _VARIABLE = re.compile(r"(?:declare -x |export )?(?P<name>(?:LOCAL_)?RANK)=\"?(?P<rank>\d{1,7})\"?\s*")
@@ -42,6 +49,8 @@ class OwnRanks:
             return
         if stated := _STATED.search(line):
             self._found.add(stated["init"] or stated["member"] or stated["index"])
+        elif (of_world := _OF_WORLD.search(line)) and int(of_world["rank"]) < int(of_world["size"]):
+            self._found.add(of_world["rank"])
         elif variable := _VARIABLE.fullmatch(line):
             self._variables[variable["name"]].add(variable["rank"])
         elif reported := _ENVIRONMENT.search(line):

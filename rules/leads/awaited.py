@@ -150,7 +150,8 @@ def _of_experts(connection: DuckDBPyConnection) -> Iterator[str]:
 def _not_reached(connection: DuckDBPyConnection) -> Iterator[str]:
     if row := only_row(connection, "log_events", _NOT_REACHED, kinds=("not_reached",)):
         rank, others, form, source = row
-        yield f'stack and log of rank {rank}: its last line is {source}, and the {others} wrote "{form}" since'
+        whose = f"rank {rank}" if rank is not None else "whoever wrote that log"
+        yield f'stack and log of {whose}: its last line is {source}, and the {others} wrote "{form}" since'
 
 
 def _lacks_in_roll(connection: DuckDBPyConnection) -> Iterator[str]:

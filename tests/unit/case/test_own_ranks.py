@@ -27,6 +27,8 @@ def logs(folder: Path, *ranks: int, form: str = INIT, failed: int = 2) -> Path:
         "initializing distributed: GLOBAL_RANK: {0}, MEMBER: 1/4\n",
         "Process index: {0}\n",
         "env RANK={0} LOCAL_RANK={0} x=1\n",
+        "2026-12-01 03:00:00,100 INFO setup: rank={0} world_size=4 seed 7\n",
+        "INFO - starting, rank: {0}, world size: 4\n",
     ],
 )
 def test_each_log_is_of_the_rank_that_it_states(tmp_path: Path, form: str) -> None:
@@ -36,6 +38,11 @@ def test_each_log_is_of_the_rank_that_it_states(tmp_path: Path, form: str) -> No
 @pytest.mark.parametrize("ranks", [(2, 2), (2,), (2, 16)], ids=["twice", "alone", "too far apart"])
 def test_what_others_do_not_bear_out_is_nobodys(tmp_path: Path, ranks: tuple[int, ...]) -> None:
     assert named(verdict_of(logs(tmp_path, *ranks))) == set()
+
+
+@pytest.mark.parametrize("form", ["node rank={0} world_size=4\n", "local rank={0}, world size: 4\n", "rank={0} world_size=1\n"])
+def test_a_number_that_is_not_of_the_job_is_nobodys(tmp_path: Path, form: str) -> None:
+    assert named(verdict_of(logs(tmp_path, 1, 2, 3, form=form))) == set()
 
 
 def test_a_log_of_several_processes_is_nobodys(tmp_path: Path) -> None:

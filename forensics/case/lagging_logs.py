@@ -1,0 +1,86 @@
+"""The one log of several that lacks the line which all others wrote last, of a job that somebody or something ended.
+
+Ranks that write the same lines are compared by what they say and the first whole number in it (`step 412 backward started`).
+Only lines whose form stands in every log count: the first rank has lines of its own. Of a job that goes on, one rank is always
+the last to write a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from forensics.bundle.artefact import Artefact
+from forensics.case.database import Connection, has_rows, insert_rows
+from forensics.ingest._job_logs.front import front
+from forensics.ingest._shared.content import Lines
+
+_ENDED = ("job_cancelled", "watchdog_timeout", "barrier_timeout", "store_timeout", "stall_report", "transfer_timeout")
+_FINISHED = ("job_finished",)
+_LOGS = f"""
+SELECT source_id, rank FROM sources WHERE kind = 'training_log' AND status IN ('ok', 'partial')
+    AND source_id NOT IN (SELECT source_id FROM log_events WHERE kind = 'process_exit') ORDER BY source_id
+"""
+_LEAST_OTHERS, _MOST_LOGS = 3, 1 << 12
+_MOST_BYTES = 1 << 20
+_LONGEST, _SHOWN = 512, 120
+_WHOLE = re.compile(r"(?<![\w.,:/-])\d{1,12}(?![\w:/-]|[.,]\d)")
+_NUMBER = re.compile(r"\d[\d.,:]*")
+
+
+class _Said(NamedTuple):
+    """A line by its form and the first whole number in it."""
+
+    form: str
+    count: int
+
+
+class _Log(NamedTuple):
+    """Where each line of a log stands last, and its last line."""
+
+    places: Mapping[_Said, int]
+    last: int
+
+
+def mark_the_one_behind(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
+    """Add `not_reached` for that log."""
+    if not has_rows(connection, "log_events", _ENDED) or has_rows(connection, "log_events", _FINISHED):
+        return
+    ranks = dict(connection.execute(_LOGS).fetchall())
+    small = [source_id for source_id in ranks if artefacts[source_id].stored_bytes <= _MOST_BYTES]
+    if not _LEAST_OTHERS < len(small) <= _MOST_LOGS or len(small) < len(ranks):
+        return
+    logs = {source_id: _read(artefacts[source_id]) for source_id in small}
+    for source_id, said in _behind(logs):
+        subject = f"{len(logs) - 1} others wrote: {said.form.replace('N', str(said.count), 1)[:_SHOWN]}"
+        row = (source_id, logs[source_id].last, ranks[source_id], "not_reached", subject, said.form)
+        insert_rows(connection, "log_events", "source_id locator rank kind subject text", [row])
+
+
+def _behind(logs: Mapping[int, _Log]) -> Iterator[tuple[int, _Said]]:
+    """The log, and the line that all others end with."""
+    shared = set.intersection(*({said.form for said in log.places} for log in logs.values()))
+    ends = {source_id: _last(log.places, shared) for source_id, log in logs.items()}
+    (reached, count), *_ = Counter(ends.values()).most_common(1)
+    behind = [source_id for source_id, end in ends.items() if end != reached]
+    if reached is not None and count == len(logs) - 1 and reached not in logs[behind[0]].places:
+        earlier = max(said.count for said in logs[behind[0]].places if said.form == reached.form)
+        yield from [(behind[0], reached)] if earlier < reached.count else []
+
+
+def _last(places: Mapping[_Said, int], shared: Iterable[str]) -> _Said | None:
+    return max((said for said in places if said.form in shared), key=lambda said: places[said], default=None)
+
+
+def _read(artefact: Artefact) -> _Log:
+    places: dict[_Said, int] = {}
+    last = 0
+    for number, line in Lines(artefact):
+        origin = front(line[:_LONGEST])
+        text = origin.bare[origin.text :].strip()
+        last = number if text else last
+        if counted := _WHOLE.search(text):
+            places[_Said(_NUMBER.sub("N", text), int(counted[0]))] = number
+    return _Log(places, last)
