@@ -12,7 +12,8 @@ from forensics.vocabulary import GUESSED
 
 # `local_rank3`, the coordinates of a parallel layout and the rank of an adapter's matrices are not the global rank.
 _RANK_WORD = re.compile(
-    r"(?<![a-z])(?:(?:global|world)[_.\- ]?|(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.\- ]?)?"
+    r"(?<![a-z])(?:(?:global|world)[_.\- ]?"
+    r"|(?P<other>local|node|group|[tpdecsmv]p|data|model|pipeline|tensor|expert|context|q?lora|dora|low)[_.\- ]?)?"
     r"rank(?P<between>[_.= -]?)(?P<rank>\d{1,7})(?!\d)",
     re.IGNORECASE,
 )

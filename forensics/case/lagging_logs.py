@@ -19,7 +19,7 @@ from forensics.ingest._shared.content import Lines
 
 _ENDED = ("job_cancelled", "watchdog_timeout", "barrier_timeout", "store_timeout", "stall_report", "transfer_timeout")
 _FINISHED = ("job_finished",)
-_LOGS = f"""
+_LOGS = """
 SELECT source_id, rank FROM sources WHERE kind = 'training_log' AND status IN ('ok', 'partial')
     AND source_id NOT IN (SELECT source_id FROM log_events WHERE kind = 'process_exit') ORDER BY source_id
 """

@@ -32,9 +32,10 @@ WHERE (SELECT count(DISTINCT communicator) = 1 AND count(*) = count(DISTINCT gro
         AND try_cast(c.value AS INTEGER) > numbered.size)
 """
 _NUMBERED_BY_NCCL = "SELECT 1 FROM log_positions WHERE origin = 'nccl' AND pid IS NOT NULL LIMIT 1"
+# Numbers on the first node are the ranks, however many it has.
 _BY_NODE = """
-UPDATE process_ranks SET rank = node * per_node + local_rank
-WHERE rank IS NULL AND node IS NOT NULL AND per_node > local_rank
+UPDATE process_ranks SET rank = coalesce(node * per_node, 0) + local_rank
+WHERE rank IS NULL AND (node = 0 OR node IS NOT NULL AND per_node > local_rank) AND coalesce(per_node > local_rank, true)
 """
 # A list of hosts with their slots, in the order of the nodes.
 _BY_HOSTS = """

@@ -11,6 +11,7 @@ from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks
 from forensics.case.former_logs import leave_out_former_logs
 from forensics.case.lagging_logs import mark_the_one_behind
 from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
+from forensics.case.lost_nodes import DOWN_NODES, LOST_NODES, PODS_WITHOUT_NODE, SILENT_NODES
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
 from forensics.case.old_events import set_old_events_aside
@@ -81,6 +82,13 @@ UPDATE log_events SET rank = (
         )
     ) - {_NO_WAIT_NS}, true)
 """
+# What a launcher says of the end of a process that it calls by its number alone.
+_ENDED = f"""
+UPDATE log_events SET rank = (
+    SELECT any_value(known.rank) FROM {_KNOWN} known
+    WHERE try_cast(regexp_extract(log_events.subject, ' pid=(\\d+)', 1) AS BIGINT) = {_SAME.format(host="log_events.host")}
+) WHERE rank IS NULL AND kind = 'process_exit' AND regexp_matches(subject, '^exitcode=\\S+ pid=\\d+')
+"""
 # Of what is said of one process twice, once without its host, the other says more.
 _WITHOUT_HOST = """
 DELETE FROM process_ranks USING process_ranks o
@@ -96,14 +104,6 @@ FROM (SELECT host, min(node) AS node, min(per_node) AS per_node FROM process_ran
 WHERE log_events.rank IS NULL AND log_events.host = p.host AND kind = 'process_exit'
     AND try_cast(regexp_extract(subject, 'local_rank=([0-9]+)', 1) AS INTEGER) < p.per_node
 """
-# A node that a scheduler lost, with the ranks that the log of the job says are on it.
-_LOST_NODES = """
-INSERT INTO log_events (source_id, locator, time_ns, host, rank, kind, subject, text)
-SELECT DISTINCT e.source_id, e.locator, e.time_ns, e.host, p.rank, e.kind, e.subject, e.text
-FROM log_events e JOIN process_ranks p ON p.host = e.subject
-WHERE e.kind = 'node_failed' AND e.rank IS NULL AND p.rank IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM log_events o WHERE o.kind = 'node_failed' AND o.rank IS NOT NULL AND o.subject = e.subject)
-"""
 # Of one process that py-spy did not find beside others that it read, the number was right; of several, the job had ended, or
 # they are counted in another namespace.
 _NOT_FOUND = """
@@ -114,44 +114,6 @@ WITH missed AS (
 UPDATE ranks SET state = 'unknown' FROM missed WHERE ranks.source_id = missed.source_id AND ranks.rank = missed.rank
     AND ((SELECT count(DISTINCT rank) FROM missed) > 1
         OR (SELECT count(DISTINCT rank) FROM stacks WHERE rank NOT IN (SELECT rank FROM missed)) < 2)
-"""
-# The node that Slurm lost when it cancelled the job for a lost node, in the line that says that the job was cancelled.
-_DOWN_NODES = r"""
-INSERT INTO log_events (source_id, locator, host, kind, subject, text)
-SELECT c.source_id, c.locator, d.subject, 'node_failed', d.subject, d.text
-FROM log_events d JOIN log_events c ON c.kind = 'job_cancelled' AND c.subject LIKE '%DUE TO NODE FAILURE%'
-WHERE d.kind = 'node_down' AND abs(date_diff('second',
-    try_cast(regexp_extract(d.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP),
-    try_cast(regexp_extract(c.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP))) <= 600
-"""
-# The one node that a scheduler lists as down whose ranks alone are silent where others gave up waiting.
-_SILENT_NODES = """
-WITH gave_up AS (
-    SELECT DISTINCT rank FROM log_events WHERE rank IS NOT NULL
-        AND kind IN ('watchdog_timeout', 'watchdog_report', 'dump_signal', 'barrier_timeout', 'store_timeout')
-), down AS (
-    SELECT e.subject, min(e.source_id) AS source_id, arg_min(e.locator, e.source_id) AS locator, arg_min(e.text, e.source_id) AS text,
-           list(DISTINCT p.rank) AS ranks
-    FROM log_events e JOIN process_ranks p ON p.host = e.subject WHERE e.kind = 'node_down' AND p.rank IS NOT NULL GROUP BY e.subject
-)
-INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)
-SELECT source_id, locator, subject, unnest(ranks), 'node_failed', subject, text FROM down
-WHERE (SELECT count(*) FROM down) = 1
-    AND NOT EXISTS (SELECT 1 FROM gave_up WHERE list_contains(ranks, rank))
-    AND NOT EXISTS (SELECT 1 FROM process_ranks p WHERE p.rank IS NOT NULL AND NOT list_contains(ranks, p.rank)
-        AND p.rank NOT IN (SELECT rank FROM gave_up))
-    AND (SELECT count(*) FROM gave_up) >= len(ranks)
-"""
-# The one pod whose node went away, of ranks that others gave up waiting for: events of Kubernetes are of the last hour.
-_PODS_WITHOUT_NODE = """
-INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)
-SELECT min(e.source_id), arg_min(e.locator, e.source_id), p.host, p.rank, 'node_failed', p.host, arg_min(e.text, e.source_id)
-FROM log_events e JOIN process_ranks p ON e.subject = 'pod/' || p.host
-WHERE e.kind = 'node_failed' AND e.rank IS NULL AND p.rank IS NOT NULL AND p.pid IS NULL
-    AND EXISTS (SELECT 1 FROM log_events w WHERE w.kind IN ('watchdog_timeout', 'store_timeout', 'peer_closed')
-        AND w.rank IS DISTINCT FROM p.rank)
-    AND (SELECT count(DISTINCT subject) FROM log_events WHERE kind = 'node_failed' AND starts_with(subject, 'pod/')) = 1
-GROUP BY p.host, p.rank
 """
 _ENDED_PODS = """
 UPDATE log_events SET rank = p.rank FROM (
@@ -199,9 +161,10 @@ WHERE kind IN ('process_exit', 'oom_kill', 'pod_evicted')
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
-    ("log_events", _DOWN_NODES),
-    *(("process_ranks", statement) for statement in (_WITHOUT_HOST, _PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS, _LOST_NODES, _SILENT_NODES)),
-    *(("log_events", _KILLED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
+    ("log_events", DOWN_NODES),
+    *(("process_ranks", statement) for statement in (_WITHOUT_HOST, PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS)),
+    *(("process_ranks", statement) for statement in (LOST_NODES, SILENT_NODES)),
+    *(("log_events", _KILLED), ("process_ranks", _ENDED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _NOT_FOUND), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""
@@ -213,7 +176,8 @@ _ONLY_WITH = {
     _WITHOUT_HOST: "process_ranks WHERE host IS NULL",
     _NOT_FOUND: "ranks WHERE state = 'absent'",
     _KILLED: "log_events WHERE kind IN ('oom_kill', 'segfault')",
-    **dict.fromkeys((_DOWN_NODES, _SILENT_NODES), "log_events WHERE kind = 'node_down'"),
+    _ENDED: "log_events WHERE kind = 'process_exit' AND rank IS NULL AND contains(subject, ' pid=')",
+    **dict.fromkeys((DOWN_NODES, SILENT_NODES), "log_events WHERE kind = 'node_down'"),
 }
 """Rows without which a statement does nothing: looking for one takes a tenth of the time of the statement."""
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.

@@ -1,8 +1,9 @@
 """The rank that a process states of itself in a file of its own, where no line has a label: once, when it starts.
 
 `| distributed init (rank 3): env://` of detr and its heirs, Lightning's `GLOBAL_RANK: 3, MEMBER: 4/8`, `Process index: 3` of
-accelerate, `rank=3 world_size=8`, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and `export -p` print it, and the configuration
-that wandb notes in debug.log. Whether the whole file is of that process, the other files show.
+accelerate, `rank=3 world_size=8` of people's own, an environment with `RANK=3 LOCAL_RANK=1` in one line or as `env` and
+`export -p` print it, and the configuration that wandb notes in debug.log. Whether the whole file is of that process, the other
+files show.
 
 Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod. It is noted apart, for
 the files of the case to show what it counts.

@@ -19,7 +19,7 @@ _LETTERS = frozenset("RSDTtZXI")
 _RANK = re.compile(r"(?:^|\s)RANK=(\d{1,7})(?=\s|$)")
 _PLACES = {
     "local_rank": re.compile(r"\s(?:--local[_-]rank[= ]|LOCAL_RANK=)(\d{1,5})(?=\s|$)"),
-    "node": re.compile(r"\s(?:--(?:node|machine)[_-]rank[= ])(\d{1,6})(?=\s|$)"),
+    "node": re.compile(r"\s(?:--(?:node|machine)[_-]rank[= ]|(?:NODE|GROUP)_RANK=)(\d{1,6})(?=\s|$)"),
     "per_node": re.compile(r"\s--(?:nproc(?:[_-]per[_-]node)?|num[_-]gpus)[= ](\d{1,5})(?=\s|$)"),
 }
 # A launcher that starts one node: behind its options stands the program, so that none of them was cut.

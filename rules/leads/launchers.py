@@ -231,10 +231,11 @@ def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
         is_one, host = task["more"] is None, task["host"]
         how = "killed for its memory" if task["how"].startswith(_FOR_MEMORY) else task["how"].strip()
         said = f"srun saw {'it' if is_one else 'them'} end ({how}; {tasks[0][1]})"
+        what = f"{'task' if is_one else 'tasks'} {task['task']} of srun"
         if is_one:
-            yield f"what task {task['task']} of srun on {host} was, one rank or the launcher of several: {said}"
+            yield f"what {what} on {host} was, one rank or the launcher of several: {said}"
         else:
-            yield f"kernel log and memory of {host}, and which ranks tasks {task['task']} of srun were: {said}, those of no other host"
+            yield f"kernel log and memory of {host}, and which ranks {what} were: {said}, those of no other host"
 
 
 def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:

@@ -48,12 +48,17 @@ _REPLIES = """
 SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
 WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
 """
-# The first exception of each log of which nothing shows the rank.
+# The first exception, or fatal error, of each log of which nothing shows the rank; a process that ran well may leave an empty one.
 _FIRST_RAISED = """
-SELECT path, arg_min(subject, locator), arg_min(text, locator), min(locator) FROM logged_event
-WHERE kind = 'exception' AND rank IS NULL AND NOT after_cancel GROUP BY path ORDER BY path
+SELECT path, arg_min(coalesce(subject, 'error'), locator), arg_min(text, locator), min(locator) FROM logged_event l
+JOIN sources s USING (source_id, path)
+WHERE (l.kind = 'exception' OR (l.kind = 'fatal_error' AND s.parser = 'training_log')) AND l.rank IS NULL AND NOT after_cancel
+GROUP BY path ORDER BY path
 """
-_LOGS = "SELECT count(*) FROM sources WHERE parser = 'training_log' AND rank IS NULL"
+_LOGS = """
+SELECT count(*) FROM sources WHERE rank IS NULL
+    AND (parser = 'training_log' OR (reason = 'empty' AND regexp_matches(path, '\\.(log|err|out)$')))
+"""
 _LEAST_LOGS = 3
 # Errors without a traceback, of which nothing shows that they ended anything, in logs that end there.
 _BARE = """
@@ -179,7 +184,7 @@ def _first_reply(connection: DuckDBPyConnection) -> tuple[str, ...]:
 
 def _raised_alone(connection: DuckDBPyConnection) -> Iterator[str]:
     """One log of several of unknown ranks whose first error is its own, where the others lost a peer or raised nothing."""
-    raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception",))
+    raised = rows_of(connection, "log_events", _FIRST_RAISED, kinds=("exception", "fatal_error"))
     own = [each for each in raised if not is_of_another(each[2])]
     logs = connection.execute(_LOGS).fetchall()[0][0]
     if len(own) == 1 and logs >= _LEAST_LOGS:

@@ -1,4 +1,4 @@
-"""Several logs of a job that was ended, of which one lacks what all others wrote last, and nodes whose ranks alone are silent."""
+"""Logs of a job that was ended, of which one lacks what all others wrote last, and nodes whose ranks alone are silent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def leads(folder: Path, files: dict[str, str]) -> str:
     return " ".join(lead for lead in unnamed(folder, files).leads if "its last line is" in lead)
 
 
-@pytest.mark.parametrize("options", [{"phases": 1}, {"steps": 5, "phases": 3}, {"steps": 3}], ids=["a phase", "a step", "steps"])
+@pytest.mark.parametrize(
+    "options", [{"phases": 1}, {"steps": 5, "phases": 3}, {"steps": 3}], ids=["a phase", "a step", "steps"]
+)
 def test_the_log_that_lacks_what_all_others_wrote_last(tmp_path: Path, options: dict[str, int]) -> None:
     said = leads(tmp_path, logs(3, **options))
     assert said.startswith("stack and log of rank 3: its last line is dogwood.txt#line=")

@@ -109,6 +109,21 @@ def test_commands_in_a_table_of_processes(
     assert ranks_of_stacks(case_of(tmp_path, {**files, **stack})) == {4103: None if expected is None else expected + 3}
 
 
+LIGHTNING = (
+    "Epoch 3:  41%|####      | 812/1980 [10:11<14:40,  1.33it/s]\n"
+    "[rank: 0] Child process with PID 4102 terminated with code -11. Forcefully terminating all other processes\n"
+)
+
+
+@pytest.mark.parametrize(("place", "expected"), [("NODE_RANK=0", {2}), ("NODE_RANK=1", set()), ("", set()), ("RANK={}", {2})])
+def test_the_end_of_a_process_whose_rank_its_environment_shows(tmp_path: Path, place: str, expected: set[int]) -> None:
+    rows = "".join(
+        PS.format(pid=4100 + n, state="R", wchan="-", args=f"LOCAL_RANK={n} {place.format(n)} WORLD_SIZE=16") for n in (1, 2, 3)
+    )
+    case_of(tmp_path, {"ps.txt": f"    PID STAT WCHAN      ELAPSED COMMAND\n{rows}", "fit.log": LIGHTNING})
+    assert named(verdict_of(tmp_path)) == expected
+
+
 def test_the_order_of_nodes_counts_their_slots(tmp_path: Path) -> None:
     rows = "".join(PS.format(pid=4100 + n, state="R", wchan="-", args=f"--local_rank={n}") for n in range(2))
     ps = f"[root@n-3 ~]# ps -eo pid,stat,wchan:20,etime,args\n{rows}"

@@ -54,7 +54,10 @@ JOB = pod("fit-master-0", "Running") + pod("fit-worker-1", "Running")
             "srun: error: c3: tasks 16-23: Killed\nsrun: error: c2: tasks 8-15: Terminated\n",
             "kernel log and memory of c3, and which ranks tasks 16-23 of srun were",
         ),
-        ("srun: error: c2: task 3: Exited with exit code 1\nsrun: error: c3: tasks 16-23: Killed\n", "what task 3 of srun on c2"),
+        (
+            "srun: error: c2: task 3: Exited with exit code 1\nsrun: error: c3: tasks 16-23: Killed\n",
+            "what task 3 of srun on c2",
+        ),
         (UNLAUNCHED.format("cn131"), "the log of slurmd, the clock and munge of cn131"),
         (MPICH.format("cn-4", 1082, 134), "the log of process 1082 on cn-4"),
         (MPICH.format("jo@cn-4", 1082, 134), "the log of process 1082 on cn-4"),
