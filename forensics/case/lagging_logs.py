@@ -34,7 +34,7 @@ class _Said(NamedTuple):
     """A line by its form and the first whole number in it."""
 
     form: str
-    count: int
+    number: int
 
 
 class _Log(NamedTuple):
@@ -54,7 +54,7 @@ def mark_the_one_behind(connection: Connection, artefacts: Mapping[int, Artefact
         return
     logs = {source_id: _read(artefacts[source_id]) for source_id in small}
     for source_id, said in _behind(logs):
-        subject = f"{len(logs) - 1} others wrote: {said.form.replace('N', str(said.count), 1)[:_SHOWN]}"
+        subject = f"{len(logs) - 1} others wrote: {said.form.replace('N', str(said.number), 1)[:_SHOWN]}"
         row = (source_id, logs[source_id].last, ranks[source_id], "not_reached", subject, said.form)
         insert_rows(connection, "log_events", "source_id locator rank kind subject text", [row])
 
@@ -66,8 +66,8 @@ def _behind(logs: Mapping[int, _Log]) -> Iterator[tuple[int, _Said]]:
     (reached, count), *_ = Counter(ends.values()).most_common(1)
     behind = [source_id for source_id, end in ends.items() if end != reached]
     if reached is not None and count == len(logs) - 1 and reached not in logs[behind[0]].places:
-        earlier = max(said.count for said in logs[behind[0]].places if said.form == reached.form)
-        yield from [(behind[0], reached)] if earlier < reached.count else []
+        earlier = max(said.number for said in logs[behind[0]].places if said.form == reached.form)
+        yield from [(behind[0], reached)] if earlier < reached.number else []
 
 
 def _last(places: Mapping[_Said, int], shared: Iterable[str]) -> _Said | None:

@@ -48,7 +48,8 @@ _REPLIES = """
 SELECT l.path, l.subject, l.text, l.time_ns FROM logged_event l JOIN sources s USING (source_id)
 WHERE s.parser = 'elastic_error' AND l.kind = 'fatal_error' AND l.rank IS NULL ORDER BY ALL
 """
-# The first exception, or fatal error, of each log of which nothing shows the rank; a process that ran well may leave an empty one.
+# The first exception, or fatal error, of each log of which nothing shows the rank; a process that ran well may leave an empty
+# one.
 _FIRST_RAISED = """
 SELECT path, arg_min(coalesce(subject, 'error'), locator), arg_min(text, locator), min(locator) FROM logged_event l
 JOIN sources s USING (source_id, path)

@@ -25,10 +25,9 @@ def log(rank: int, steps: int, phases: int = 2, own: str = "", head: str = "rank
 def logs(behind: int | None, **options: int) -> dict[str, str]:
     """Logs of five ranks under names that hold none, the first of which says that the job was cancelled."""
     given = {"steps": 6, "phases": 2} | options
-    found = {
-        name: log(rank, **(given if rank == behind else {"steps": 6, "phases": 2}), own="INFO asks shard 9" * (rank == behind))
-        for rank, name in enumerate(NAMES)
-    }
+    found = {name: log(rank, 6) for rank, name in enumerate(NAMES)}
+    if behind is not None:
+        found[NAMES[behind]] = log(behind, given["steps"], given["phases"], own="INFO asks shard 9")
     return found | {NAMES[0]: found[NAMES[0]] + STOPPED}
 
 
