@@ -2,6 +2,9 @@
 
 All dated lines of the later one are newer. That alone shows nothing: clocks of one job may be hours apart. It is another run
 where it does more steps than the peers of a rank that failed can, or where it tells of no error and its pace is another one.
+
+Without dates it is later where it begins amid the steps of the other one, or right behind them, and goes as much further:
+nobody who failed trains on. Both are of the same rank then, or of none, and count under the same labels.
 """
 
 from __future__ import annotations
@@ -39,6 +42,22 @@ JOIN sources f ON f.source_id = p.former JOIN sources l ON l.source_id = p.later
 WHERE p.is_further OR (NOT p.failed_too AND s.shared >= $least AND s.spread > $apart) GROUP BY ALL ORDER BY ALL
 """
 
+_UNDATED = f"""
+WITH log AS (
+    SELECT p.source_id, regexp_replace(series, '^[0-9]+ ?', '') AS series, total, coalesce(p.rank, s.rank) AS rank,
+           min(step) AS first, max(step) AS last, (max(step) - min(step)) / (count(DISTINCT step) - 1) AS every,
+           bool_or(clock = 'line') AS dated
+    FROM log_progress p JOIN sources s USING (source_id) GROUP BY 1, 2, 3, 4 HAVING count(DISTINCT step) >= $least
+), failed AS (
+    SELECT DISTINCT source_id FROM log_events WHERE NOT {OF_NO_FAILURE} AND NOT starts_with(kind, 'earlier_')
+)
+SELECT o.source_id, f.path, min(l.path) FROM log o JOIN log n ON o.series = n.series AND o.total IS NOT DISTINCT FROM n.total
+    AND o.rank IS NOT DISTINCT FROM n.rank AND NOT (coalesce(o.dated, false) AND coalesce(n.dated, false))
+    AND n.first > o.first AND n.first <= o.last + $further * o.every AND n.last > o.last + $further * o.every
+JOIN sources f ON f.source_id = o.source_id JOIN sources l ON l.source_id = n.source_id
+WHERE o.source_id IN (SELECT source_id FROM failed) GROUP BY ALL ORDER BY ALL
+"""
+
 
 def leave_out_former_logs(connection: Connection) -> None:
     """Take their rows out of the case."""
@@ -47,3 +66,5 @@ def leave_out_former_logs(connection: Connection) -> None:
     limits = {"least": _LEAST_STEPS, "apart": _APART_S, "further": _FURTHER}
     for source_id, path, later in connection.execute(_FORMER, limits).fetchall():
         reject(connection, path, [source_id], f"its steps ended before the first step of {later}: another run")
+    for source_id, path, later in connection.execute(_UNDATED, {"least": _LEAST_STEPS, "further": _FURTHER}).fetchall():
+        reject(connection, path, [source_id], f"{later} goes on with its steps: a later start of the same run")

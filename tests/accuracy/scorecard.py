@@ -69,7 +69,7 @@ _LIMITS = """\
   pipeline at best. A stage with larger (not more) layers is a `suspect` in traces. A send left out in a pipeline names the two
   that wait for it in some forms.
 - **Runs mixed in one folder**: the log of a former run that failed, beside that of a sound one, accuses its rank where their
-  steps have no dates, or where the later one is not yet further and keeps the same pace.
+  steps have no dates and the later one does not begin amid them, or where it is not yet further and keeps the same pace.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
 - **A host that is late once behind the passes**, where a pipeline gathers its parameters there, is taken for a device that is

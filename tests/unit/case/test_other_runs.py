@@ -212,3 +212,34 @@ def test_the_log_of_a_run_that_failed_before_the_steps_of_a_later_one_is_left_ou
 )
 def test_the_log_of_a_rank_that_failed_stays_beside_that_of_a_peer(other: str, tmp_path: Path) -> None:
     assert "failed.log" in logs_left(tmp_path, {"failed.log": paced(10, 9, 40, ERROR), "other.log": other})
+
+
+def labelled(first: int, last: int, rest: str = "", ranks: tuple[int, ...] = (0, 1)) -> str:
+    """Steps without dates, with the rank in front."""
+    return "".join(f"[rank{rank}]: step {n} loss 2.{n}\n" for n in range(first, last + 1) for rank in ranks) + rest
+
+
+@pytest.mark.parametrize(
+    "later",
+    [labelled(13, 40), labelled(11, 40), labelled(13, 40, ERROR)],
+    ids=["right behind", "from a checkpoint", "it fails too"],
+)
+def test_an_undated_log_that_goes_on_with_the_steps_of_a_failed_one_is_of_a_later_start(later: str, tmp_path: Path) -> None:
+    left = logs_left(tmp_path, {"failed.log": labelled(1, 12, ERROR), "later.log": later})
+    assert "failed.log" not in left
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        labelled(1, 40),
+        labelled(11, 14),
+        labelled(500, 560),
+        labelled(13, 40, ranks=(2, 3)),
+        labelled(13, 40).replace("step", "batch"),
+        labelled(13, 14),
+    ],
+    ids=["from the first step on", "a peer a little ahead", "far ahead", "other ranks", "other words", "two steps"],
+)
+def test_a_failed_log_stays_beside_an_undated_one_that_does_not_go_on_with_it(other: str, tmp_path: Path) -> None:
+    assert "failed.log" in logs_left(tmp_path, {"failed.log": labelled(1, 12, ERROR), "other.log": other})
