@@ -47,6 +47,7 @@ _PODS = re.compile(
 )
 # What a program prints of itself right behind the number of its task.
 _COUNTED = re.compile(rb"\n {0,6}(\d{1,7}): (?:\[[^\]\n]{1,60}\] ?)?[Rr]ank (\d{1,7})/(\d{1,7})\b")
+_RANKED_WORKERS = re.compile(rb"\n[^\n(]{0,64}\(VllmWorker rank=(\d{1,7}) pid=")
 _SERVERS = re.compile(_CONTAINER + rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d((?: (?:[A-Z]{2,8}_)?[A-Z]{2,8}\d{1,5}){1,6})\]")
 _SHARED = re.compile(r"(?:pod|service|unit) (?!.* (?:actor|tee) )")
 _OF_PROCESS = re.compile(r"(?:^| )(?:actor|tee|task|box) ")
@@ -93,6 +94,7 @@ class Origins:
         self._offsets: set[int] = set()
         self._section: int | None = None
         self._fronts: set[bytes] = set()
+        self._workers: set[bytes] = set()
 
     def feed(self, line: str) -> Origin:
         """Origin of one line."""
@@ -113,6 +115,7 @@ class Origins:
         """Note tasks, local ranks and actors that stand at the very front of lines, whatever the lines say."""
         lines = b"\n" + block
         self._fronts |= {*_FRONTS.findall(lines)} if len(self._fronts) < _MAX_LABELS else set()
+        self._workers |= {*_RANKED_WORKERS.findall(lines)} if len(self._workers) < _MAX_LABELS else set()
         for task, local, rank in {*_TASKS.findall(lines), *_LOCALS.findall(lines)}:
             names = ([f"task {int(task)}"] if task else []) + ([f"tee {local.decode()}"] if local else [])
             self.note(" ".join(names) or None, rank_number(rank.decode()) if rank else None)
@@ -135,6 +138,11 @@ class Origins:
     def fronts(self) -> frozenset[int]:
         """Ranks that torch put at the very front of lines."""
         return frozenset(map(int, self._fronts))
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """Ranks of the workers of a server that wrote anything, where their fronts show these."""
+        return frozenset(map(int, self._workers))
 
     @property
     def servers(self) -> frozenset[str]:

@@ -254,7 +254,7 @@ class _Reader:
         (found := self.events).add_lost(self._identities.of_node)
         for each in (self._coordination, self._pods.rows, self._milestones, self._pasted):
             each.add_to(found)
-        self._served.add_to(self.events, self.origins.servers)
+        self._served.add_to(self.events, self.origins.servers, self.origins.workers)
         resumed = self._progress.resumed(found.ends(), found.stalls(), found.errors()) or 0
         begin = max(resumed, found.begin_after_gap() or 0, self._start_line)
         found.close_attempt(begin)

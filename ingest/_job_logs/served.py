@@ -41,11 +41,15 @@ class Served:
             text = block[begin : end if end >= 0 else len(block)].decode("utf-8", "replace")
             self._last = number + block.count(b"\n", 0, begin), text[:1024]
 
-    def add_to(self, events: Events, workers: Collection[str]) -> None:
-        """That the server answered, and which other `workers`, by label, wrote anything where one of them ended."""
+    def add_to(self, events: Events, workers: Collection[str], ranks: Collection[int]) -> None:
+        """That the server answered, and which other workers, by label or rank, wrote anything where one of them ended."""
         if self._last:
             events.add(self._last[0], "served", f"{self._count} answers", self._last[1], None, Origin(None, LAUNCHER, "", 0))
         kinds = zip(events.labels, events.columns["kind"], strict=True)
         ended = {label for label, kind in kinds if kind == "fatal_error" and label in workers}
         for label in sorted({*workers} - ended) if ended else ():
             events.add(0, "heard", None, label, None, Origin(None, label, "", 0))
+        raised = zip(events.columns["rank"], events.columns["kind"], strict=True)
+        gone = {rank for rank, kind in raised if kind == "fatal_error" and rank in ranks}
+        for rank in sorted({*ranks} - gone) if gone else ():
+            events.add(0, "heard", None, f"rank {rank}", None, Origin(rank, None, "", 0))

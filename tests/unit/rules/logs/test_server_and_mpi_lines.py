@@ -36,7 +36,10 @@ def raised(rank: int) -> str:
     ],
     ids=["one of four", "cut to one", "two of them", "a caught one"],
 )
-def test_a_worker_of_a_server_that_hit_an_exception(tmp_path: Path, text: str, expected: set[int]) -> None:
+@pytest.mark.parametrize("front", ["(Worker_TP{} pid=7735{}) ", "(VllmWorker rank={} pid=7735{}) "])
+def test_a_worker_of_a_server_that_hit_an_exception(tmp_path: Path, text: str, expected: set[int], front: str) -> None:
+    for rank in range(4):
+        text = text.replace(f"(Worker_TP{rank} pid=7735{rank}) ", front.format(rank, rank))
     assert named(pasted(tmp_path, text)) == expected
 
 
