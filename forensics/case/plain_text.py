@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from forensics.ingest._shared.manuals import blocks_of_page, is_manual, is_page
@@ -37,6 +37,11 @@ _OF_A_BLOCK = re.compile(rb"</?(?:pre|code|span|font|b|i)(?:\s[^<>\n]{0,200})?>|
 _TAG = re.compile(rb"</?[A-Za-z][\w-]{0,30}(?:\s[^<>\n]{0,200})?/?>")
 _ANY_TAG, _BREAK = re.compile(rb"</?[A-Za-z][^<>\n]{0,500}>"), re.compile(rb"<br\s?/?>", re.IGNORECASE)
 _CONTAINER = re.compile(rb"[A-Za-z][\w.-]{0,62}-\d{1,5} {1,40}\| ?")
+# The journal of the unit in which srun labels the lines of its tasks.
+_OF_UNIT = re.compile(
+    rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16}) "
+    rb"(?P<unit>[\w.-]{1,253} [\w@.-]{1,80}\[\d{1,9}\]): ?(?P<task>\d{1,5}: )?"
+)
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)(?: |(?=\r?\n|$))")
 _STAMPED = re.compile(_STAMP.pattern + rb"|\s*$")
 _LEAST_STAMPED = 3
@@ -63,8 +68,20 @@ def unwrapped(content: bytes) -> bytes:
     own = sum(line[:1] != b">" for line in said)
     if own <= (1 - _MOSTLY) * len(written) and b">" in (said[0][:1], said[-1][:1]):
         return b"".join(_QUOTE.sub(b"", line, count=1) if line[:1] == b">" else line for line in lines)
+    if units := _of_tasks(written):
+        return b"".join(line[units.get(line, 0) :] for line in lines)
     front = _common(written)
     return b"".join(line.removeprefix(front) for line in lines) if front else content
+
+
+def _of_tasks(lines: Sequence[bytes]) -> Mapping[bytes, int]:
+    """How long the front of the journal is in each line, where one unit wrote all, most of them behind labels of tasks."""
+    found = {line: _OF_UNIT.match(line) for line in lines}
+    fronts = {line: said for line, said in found.items() if said is not None}
+    tasks = [said["task"] for said in fronts.values() if said["task"]]
+    is_one = len(fronts) == len(found) and len({said["unit"] for said in fronts.values()}) == 1
+    labelled = len({*tasks}) > 1 and 2 * len(tasks) >= len(found)
+    return {line: said.end("unit") + 2 for line, said in fronts.items()} if is_one and labelled else {}
 
 
 def parted(content: bytes) -> bytes | None:

@@ -112,7 +112,9 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
     plain = _from_utf16(artefact, head)
     if plain is None:
         is_wrapped = (
-            content[:1] in (b" ", b"\t") or b"|" in content[:_LONGEST_FRONT] or _QUOTED.search(content, 0, _LONGEST_HEAD)
+            content[:1] in (b" ", b"\t")
+            or any(mark in content[:_LONGEST_FRONT] for mark in (b"|", b"]: "))
+            or _QUOTED.search(content, 0, _LONGEST_HEAD)
         )
         plain = unwrapped(without_settled(content)) if is_wrapped else content
     elif len(plain) <= MOST_BYTES:

@@ -123,3 +123,24 @@ STAMP = "2026-03-11T06:00:{0:02d}.000000001Z "
 def test_times_in_front_of_every_line(lines: tuple[str, ...], expected: bytes | None) -> None:
     content = "".join(f"{line.format(at)}\n" for at, line in enumerate(lines)).encode()
     assert unstamped(content) == (content if expected is None else expected)
+
+
+JOURNAL = "Dec 01 03:14:07 {host} fit[20411]: "
+TASKS = "".join(f"{task}: step {step} loss 2.{step}\n" for step in range(10, 14) for task in range(4)) + "srun: error: x\n"
+
+
+@pytest.mark.parametrize("front", [JOURNAL, "2026-12-01T03:14:07.123456+0000 {host} fit@2.service[204]: "])
+def test_the_journal_of_a_unit_around_tasks_of_srun_is_taken_off(front: str) -> None:
+    text = "".join(f"{front.format(host='gn-1')}{line}\n" for line in TASKS.splitlines())
+    assert unwrapped(text.encode()) == TASKS.encode()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lines"),
+    [(("gn-1", "gn-2"), TASKS), (("gn-1",), TASKS.replace(": step", " step"))],
+    ids=["two hosts", "no labels"],
+)
+def test_a_journal_of_hosts_or_without_tasks_stays(hosts: tuple[str, ...], lines: str) -> None:
+    fronts = [JOURNAL.format(host=hosts[number % len(hosts)]) for number in range(lines.count("\n"))]
+    text = "".join(f"{front}{line}\n" for front, line in zip(fronts, lines.splitlines(), strict=True)).encode()
+    assert unwrapped(text) == text
