@@ -29,23 +29,26 @@ LinePeaks = NewType("LinePeaks", Mapping[tuple[str, str], float])
 """Bytes per second of each NIC, by host and name, where its newest epochs hold a transfer as large as that; of a job that would
 win time at the rate of its lines by work requests, else empty."""
 
+Way = tuple[str, str, str]
+"""Host and NIC that send, and the address of the NIC that receives."""
 Columns = Mapping[str, npt.NDArray[Any]]
 
 _CELLS = """
 WITH senders AS (
-    SELECT DISTINCT q.source_id, q.queue_pair, coalesce(q.host, s.host) AS host, q.nic
+    SELECT DISTINCT q.source_id, q.queue_pair, coalesce(q.host, s.host) AS host, q.nic, {there} AS there
     FROM queue_pairs q JOIN sources s USING (source_id)
     WHERE list_contains($sources, q.source_id) AND q.nic IS NOT NULL AND coalesce(q.direction, 'send') = 'send'
         AND coalesce(q.host, s.host) IS NOT NULL
 ), cells AS (
-    SELECT p.host, p.nic, c.epoch_ns, e.first_epoch + generate_subscripts(e.values, 1) - 1 AS epoch, unnest(e.values) AS bytes
+    SELECT p.host, p.nic, p.there, c.epoch_ns,
+           e.first_epoch + generate_subscripts(e.values, 1) - 1 AS epoch, unnest(e.values) AS bytes
     FROM captures c JOIN nic_epochs e USING (source_id, capture_id)
     JOIN senders p ON p.source_id = e.source_id AND p.queue_pair = e.queue_pair
     WHERE c.nic IS NULL AND c.epoch_ns > 0 AND e.direction = 'send' AND e.first_epoch BETWEEN 0 AND 1::BIGINT << 60
 )
-SELECT dense_rank() OVER (ORDER BY host, nic) AS number, host, nic, epoch, sum(bytes)::DOUBLE AS bytes,
+SELECT dense_rank() OVER (ORDER BY host, nic, there) AS number, host, nic, there, epoch, sum(bytes)::DOUBLE AS bytes,
        min(epoch_ns) AS shortest, max(epoch_ns) AS longest
-FROM cells WHERE bytes > 0 GROUP BY host, nic, epoch ORDER BY host, nic, epoch
+FROM cells WHERE bytes > 0 GROUP BY host, nic, there, epoch ORDER BY host, nic, there, epoch
 """
 
 
@@ -57,8 +60,13 @@ def line_peaks(connection: DuckDBPyConnection, logs: ShimLogs, uses: LineUses) -
     """
     if most_of_lines(uses) is None:
         return LinePeaks({})
-    columns = connection.execute(_CELLS, {"sources": sorted(source_ids(logs))}).fetchnumpy()
-    return LinePeaks(dict(_peaks(columns)))
+    found = _peaks(connection, logs, "''")
+    return LinePeaks({(host, nic): peak for (host, nic, _), peak in found})
+
+
+def peaks_of_ways(connection: DuckDBPyConnection, logs: ShimLogs) -> Mapping[Way, float]:
+    """The same from NIC to NIC: all that goes this way, of whichever ranks."""
+    return dict(_peaks(connection, logs, "coalesce(q.remote_nic, '')"))
 
 
 def at_a_stretch(peaks: LinePeaks, uses: LineUses) -> tuple[float, ...]:
@@ -68,15 +76,16 @@ def at_a_stretch(peaks: LinePeaks, uses: LineUses) -> tuple[float, ...]:
     return tuple(median(found) for found in parts.values()) if parts.keys() >= {use.host for use in uses} else ()
 
 
-def _peaks(columns: Columns) -> Iterator[tuple[tuple[str, str], float]]:
-    """NIC by NIC."""
+def _peaks(connection: DuckDBPyConnection, logs: ShimLogs, there: str) -> Iterator[tuple[Way, float]]:
+    """NIC by NIC, and by what is `there` at the other end."""
+    columns = connection.execute(_CELLS.format(there=there), {"sources": sorted(source_ids(logs))}).fetchnumpy()
     edges = np.flatnonzero(np.diff(columns["number"], prepend=0, append=0))
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         rows = {name: column[begin:end] for name, column in columns.items()}
         length = float(rows["longest"].max())
         found = max(_runs(rows), default=0.0) if length <= _SAME_LENGTH * rows["shortest"].min() else 0.0
         if found > 0:
-            yield (str(rows["host"][0]), str(rows["nic"][0])), found / length * 1e9
+            yield (str(rows["host"][0]), str(rows["nic"][0]), str(rows["there"][0])), found / length * 1e9
 
 
 def _runs(rows: Columns) -> Iterator[float]:

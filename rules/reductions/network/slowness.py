@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from duckdb import DuckDBPyConnection
@@ -12,6 +12,7 @@ from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SH
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
 from forensics.rules.reductions.network.ended_flows import Windows, busiest, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
+from forensics.rules.reductions.network.full_lines import full_links
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
 from forensics.rules.reductions.network.group_paces import GroupPaces, group_paces
 from forensics.rules.reductions.network.pair_rates import PairRate, pair_rates
@@ -59,6 +60,7 @@ class Slowness:
     unstated: tuple[Straggler, ...] = ()
     paces: GroupPaces = field(default_factory=GroupPaces)
     longest_gap_ns: float = 0.0
+    full: Set[Link] = frozenset()
     _slowest: dict[tuple[int, int | None], PairRate] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,10 +106,12 @@ class Slowness:
         """Whether a link whose buffers stay long is as fast as its group needs.
 
         By the time from end to end alone that counts less than work requests that are served at half of the rate: buffers that
-        queue before a link as fast as others are not.
+        queue before a link as fast as others are not. Nor are those of ranks that share a line which is full (`full`), unless
+        it was not so before.
         """
         halved = pair is not None and pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
-        return self.paces.keeps_up(channel) and not (halved and self.paces.is_told_by_ends(channel))
+        shares = channel.since_ns is None and (channel.sender, channel.receiver) in self.full
+        return self.paces.keeps_up(channel) and not (halved and self.paces.is_told_by_ends(channel) and not shares)
 
     def slow_so_far(self) -> dict[Link, ChannelFlows]:
         """Links on which no flow of some channel was fast, too few to accuse them; nothing else speaks against it."""
@@ -203,6 +207,7 @@ def slowness(
         unstated=unstated,
         paces=group_paces(connection, channels, hosts, slower),
         longest_gap_ns=longest_gap(connection, sources),
+        full=full_links(connection, logs),
     )
     connection.execute("DROP TABLE temp.main.ended_flows")
     return found

@@ -9,7 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.hardware.cores import BusyHosts
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
-from forensics.rules.reductions.network.group_paces import group_paces
+from forensics.rules.reductions.network.group_paces import GroupPaces, group_paces
 from forensics.rules.reductions.network.long_calls import LongCalls
 from forensics.rules.reductions.network.other_traffic import SharedNics
 from forensics.rules.reductions.network.pair_rates import PairRate
@@ -108,6 +108,21 @@ def test_from_end_to_end_rings_that_wait_for_each_other_are_alike(
     pair = PairRate(4, 8, "", None, None, 100, 1e9, slowdown * 1e9, 8, 0, 0, "", spread=0.1)
     by_link = {(each.sender, each.receiver): (each,) for each in channels}
     assert set(Slowness(channels=by_link, pairs=(pair,), paces=paces).slow_links()) == named
+
+
+@pytest.mark.parametrize(("full", "since_ns", "is_named"), [(True, None, False), (True, 7, True), (False, None, True)])
+def test_ranks_that_share_a_full_line_have_no_slow_link(full: bool, since_ns: int | None, is_named: bool) -> None:
+    """They meet in all that they send, so that each gets half; before the link became slow, its line may have been full."""
+    queued = ChannelFlows("ring 0", "all_reduce", 4, 8, 0, 1 << 20, 8, 8, 1e6, 8e6, 5e7, 0.1, 1e9, 4e9, since_ns, 7, "")
+    took: dict[tuple[str, int | None, int], dict[str, float]] = {
+        ("all_reduce", 4, 20): {f"ring {group}": 20.0 for group in range(GROUPS)}
+    }
+    paces = GroupPaces(
+        took, {}, {rank: f"n{rank // GROUPS}" for rank in range(16)}, ahead=frozenset({("ring 0", "all_reduce", 20)})
+    )
+    pair = PairRate(4, 8, "", None, None, 100, 1e9, 2.2e9, 8, 0, 0, "", spread=0.1)
+    known = Slowness({(4, 8): (queued,)}, (pair,), paces=paces, full=frozenset({(4, 8)} if full else set()))
+    assert bool(known.slow_links()) is is_named
 
 
 def test_one_other_ring_says_nothing(connection: DuckDBPyConnection) -> None:
