@@ -6,6 +6,8 @@ from forensics.model import Anomaly, Belief, Cause, Confidence, Finding, Granula
 from forensics.rules.explain import Hypothesis
 
 _CONFIDENCES = tuple(Confidence)
+# Parts of one way between two ranks: which of them is slow is another question than whose it is.
+_OF_A_WAY = {Cause.NETWORK_SLOW, Cause.NETWORK_CONGESTION, Cause.NIC_OR_PCIE_SLOW, Cause.PCIE_DEGRADED}
 
 
 def says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
@@ -25,14 +27,16 @@ def says_less(symptom: Hypothesis, first: Hypothesis) -> bool:
 def leaves_open(each: Hypothesis, first: Hypothesis) -> bool:
     """Whether it says that one of several ranks is at fault, by the same or not by what, where the first names some of these.
 
-    Of one that stopped it has to explain no more than the first, and by the same cause.
+    Of one that stopped it has to explain no more than the first, and by the same cause. Whose way is slow is said by the first
+    where that is surer, whichever part of the way the other takes to be slow.
     """
     open_, named = each.finding, first.finding
     slow = open_.anomaly is named.anomaly is Anomaly.FAIL_SLOW
     stopped = open_.anomaly is named.anomaly and open_.cause is named.cause and each.explains <= first.explains
-    why = open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN
-    surer = _CONFIDENCES.index(named.confidence) <= _CONFIDENCES.index(open_.confidence)
-    return (slow or stopped) and why and surer and not first.contradictions and names_one_of(named, open_)
+    sure, less_sure = (_CONFIDENCES.index(each.confidence) for each in (named, open_))
+    one_way = slow and sure < less_sure and {named.cause, open_.cause} <= _OF_A_WAY
+    why = one_way or (open_.cause in (Cause.UNKNOWN, named.cause) and named.cause is not Cause.UNKNOWN)
+    return (slow or stopped) and why and sure <= less_sure and not first.contradictions and names_one_of(named, open_)
 
 
 def names_one_of(best: Finding, found: Finding) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forensics.model import (
+    Anomaly,
     Belief,
     Cause,
     Component,
@@ -68,6 +69,27 @@ def test_one_of_a_host_says_less_than_the_rank_that_is_named_for_the_same_cause(
     assert not left_out(replace(host, ranks=(1, 3)))
     assert not left_out(replace(host, cause=Cause.NETWORK_DOWN))
     assert not left_out(host, waits | {(1, 0)})
+
+
+@pytest.mark.parametrize(
+    ("cause", "confidence", "ranks", "left_out"),
+    [
+        (Cause.NETWORK_CONGESTION, Confidence.SUSPECT, (1, 2, 3), True),
+        (Cause.NETWORK_CONGESTION, Confidence.LIKELY, (1, 2, 3), False),
+        (Cause.COMPUTE_SLOW, Confidence.SUSPECT, (1, 2, 3), False),
+        (Cause.NETWORK_CONGESTION, Confidence.SUSPECT, (1, 3), False),
+    ],
+    ids=["a part of the way", "as sure", "another component", "others"],
+)
+def test_one_of_a_group_says_less_than_the_nic_that_is_named(
+    cause: Cause, confidence: Confidence, ranks: tuple[int, ...], left_out: bool
+) -> None:
+    """Calls of the group are long, and its counters speak of congestion; other evidence names the NIC of one of them."""
+    nic = replace(LINK, ranks=(2,), cause=Cause.NIC_OR_PCIE_SLOW, members=Members.EACH, anomaly=Anomaly.FAIL_SLOW)
+    group = replace(GROUP, ranks=ranks, cause=cause, confidence=confidence, anomaly=Anomaly.FAIL_SLOW)
+    waits = frozenset((0, rank) for rank in range(4))
+    first = Hypothesis(nic, ("FX1",), frozenset({(0, 1)}), frozenset(), frozenset({Family.NIC}))
+    assert leaves_open(Hypothesis(group, ("FX2",), waits, frozenset(), frozenset({Family.RECORDER})), first) is left_out
 
 
 def test_the_evidence_of_the_group_shows_no_link_in_it() -> None:
