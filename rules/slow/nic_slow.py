@@ -24,11 +24,12 @@ from forensics.model import (
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.captures import NicCaptures
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
+from forensics.rules.reductions.epochs.judged import LEAST_LOSS, JudgedLink
 from forensics.rules.reductions.epochs.links import LATEST, LinkRates
 from forensics.rules.reductions.epochs.mirrors import MirroredPeers
 from forensics.rules.reductions.epochs.passed_on import not_passed_on
 from forensics.rules.reductions.epochs.slow_hosts import SlowHost, slow_hosts
-from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink, JudgedLinks, SlowEnd, slow_ends
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.network.crowded_hosts import CrowdedHosts, finding_of_crowded
@@ -45,10 +46,9 @@ Hosts = Mapping[int, str | None]
 """The host of each rank whose NIC was captured."""
 
 _SHOWN = 3
-# Operators of which the rate of a link is the median before it is more than a suspicion.
-_SEVERAL = 2
-# Of fewer, one that the end of the job cut may be the median; of more faults at once, on most NICs, one elsewhere is nearer.
-_OPERATORS, _MOST_ENDS = 5, 4
+# Operators of which the rate of a link is the median before it is more than a suspicion. Of fewer than so many, one that the
+# end of the job cut may be the median; of more faults at once, on most NICs, one elsewhere is nearer.
+_SEVERAL, _OPERATORS, _MOST_ENDS = 2, 5, 4
 
 
 def _evaluate(

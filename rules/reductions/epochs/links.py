@@ -8,7 +8,7 @@ part only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +37,8 @@ class LinkRate:
     `got` are what the NICs of sender and receiver moved in all in the direction in busy epochs of it (0 not known), and
     `sent_steadily` and `got_steadily` what they moved in three quarters of its epochs at least. `volume` is
     bytes per second over all of the time, `operators` how many tell the rate. `shown_by` is whose capture it is, of its `nic`,
-    `span_ns` the time looked at, `source` the place. `arrived` is the share of the bytes sent that arrived (None not known).
+    `span_ns` the time looked at, `source` the place. `arrived` is the share of the bytes sent that arrived, `line` what the
+    lines of both ends carry, the slower one (bytes per second; None not known).
     """
 
     sender: int
@@ -55,6 +56,7 @@ class LinkRate:
     sent_steadily: float = 0.0
     got_steadily: float = 0.0
     arrived: float | None = None
+    line: float | None = None
 
     @property
     def is_lossy(self) -> bool:
@@ -88,12 +90,23 @@ def link_rates(moved: NicOperators, shares: ArrivedShares) -> LinkRates:
     """Rates of all links: by the capture of the sender, else by that of the receiver."""
     captures = tuple(nic.capture for nic in moved)
     longest = max((capture.epoch_ns for capture in captures), default=0)
-    links = _stated((link for nic in moved for link in _of_nic(nic, nic.peers)), shares)
-    nics = _stated((link for nic in moved for link in _of_nic(nic, nic.nics)), shares)
+    lines = _lines(captures)
+    links = _stated((link for nic in moved for link in _of_nic(nic, nic.peers)), shares, lines)
+    nics = _stated((link for nic in moved for link in _of_nic(nic, nic.nics)), shares, lines)
     return LinkRates(links, captures, longest, nics if any(nic.nics is not nic.peers for nic in moved) else ())
 
 
-def _stated(links: Iterable[LinkRate], shares: ArrivedShares) -> tuple[LinkRate, ...]:
+def _lines(captures: Iterable[NicCapture]) -> Mapping[int, float]:
+    """What the line of each rank carries, where captures tell it; of several NICs that of the fastest."""
+    found: dict[int, float] = {}
+    for capture in captures:
+        for rank in capture.ranks or (capture.rank,):
+            if capture.line_rate:
+                found[rank] = max(capture.line_rate, found.get(rank, 0.0))
+    return found
+
+
+def _stated(links: Iterable[LinkRate], shares: ArrivedShares, lines: Mapping[int, float]) -> tuple[LinkRate, ...]:
     """One for each two ends, in their order."""
     found: dict[tuple[int, int], LinkRate] = {}
     for link in links:
@@ -104,6 +117,7 @@ def _stated(links: Iterable[LinkRate], shares: ArrivedShares) -> tuple[LinkRate,
             best, sent=_least(link.sent, other.sent), got=_least(link.got, other.got),
             sent_steadily=_least(link.sent_steadily, other.sent_steadily),
             got_steadily=_least(link.got_steadily, other.got_steadily), arrived=shares.get(ends),
+            line=min((lines[rank] for rank in ends if rank in lines), default=None),
         )  # fmt: skip
     return tuple(found[ends] for ends in sorted(found))
 

@@ -23,6 +23,8 @@ from forensics.rules.reductions.ranks.nic_users import CapturedUsers
 
 # Epochs by which an operator may begin or end earlier at one end: a slice is in flight, and epochs of two hosts begin apart.
 _NEAR = 4
+# Of the operators that both ends have at a time: clocks so far apart that fewer are alike lay one beside another one.
+_LEAST_ALIKE = 0.5
 # Operators and bytes that show a share.
 _FEWEST, _LEAST_BYTES = 3, 16 << 20
 # No job goes on that loses more: then the two ends count other bytes, and that may be so on links that seem to lose less.
@@ -66,6 +68,8 @@ def _share(sender: MovedByNic, sent: PeerOperators, receiver: MovedByNic, got: P
     place = _same(begin, end, began, ended)
     ahead = int(np.median((began[place] - begin)[place >= 0])) if (place >= 0).any() else 0
     alike = (place >= 0) & (np.abs(began[place] - begin - ahead) <= near) & (np.abs(ended[place] - end - ahead) <= near)
+    if alike.sum() < _LEAST_ALIKE * (place >= 0).sum():
+        return None
     out, arrived = int(sent.bytes[alike].sum()), int(got.bytes[place[alike]].sum())
     return arrived / out if alike.sum() >= _FEWEST and out >= _LEAST_BYTES else None
 

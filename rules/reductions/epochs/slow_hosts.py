@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from forensics.rules.reductions.epochs.slow_links import LEAST_LOSS, JudgedLink
+from forensics.rules.reductions.epochs.judged import LEAST_LOSS, JudgedLink
 
 # NICs of a host, and of a ring or exchange: of fewer nothing is in common, or nobody is beside.
 _FEWEST_NICS, _FEWEST_MEMBERS = 4, 3

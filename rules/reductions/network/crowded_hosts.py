@@ -25,7 +25,8 @@ from forensics.model import (
     Mechanism,
     StageRef,
 )
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
+from forensics.rules.reductions.epochs.judged import JudgedLink
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.captured_uses import CapturedUses

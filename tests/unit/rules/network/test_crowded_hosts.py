@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from forensics.model import Cause, Granularity, Impact, Members
+from forensics.rules.reductions.epochs.judged import JudgedLink
 from forensics.rules.reductions.epochs.links import LinkRate
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.state import Port
 from forensics.rules.reductions.network.captured_uses import CapturedUses

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
+from forensics.rules.reductions.epochs.judged import JudgedLink
 from forensics.rules.reductions.epochs.links import LinkRate, LinkRates
 from forensics.rules.reductions.epochs.passed_on import not_passed_on
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, SlowEnd, judged_links, slow_ends, sound_beside_slow
+from forensics.rules.reductions.epochs.slow_links import SlowEnd, judged_links, slow_ends, sound_beside_slow
 from forensics.rules.reductions.epochs.volumes import LinkCalls
 from forensics.rules.reductions.ranks.nic_users import CapturedUsers, NicUsers
 
@@ -81,6 +82,27 @@ def test_what_a_slow_one_leaves_to_the_others_accuses_nobody() -> None:
 def test_uneven_routing_changes_volumes_and_no_rates() -> None:
     volumes = {ends: 2e9 * (1 + 0.4 * (ends[1] == 3)) for ends in EXCHANGE}
     assert named(EXCHANGE, {}, volumes) == []
+
+
+@pytest.mark.parametrize(
+    ("rates", "lines", "expected"),
+    [
+        ((1, 1, 1, 0.5, 0.5, 1), (25, 25, 25, 12.5, 12.5, 25), []),
+        ((1, 1, 1, 0.25, 0.25, 1), (25, 25, 25, 12.5, 12.5, 25), [(4,)]),
+        ((1, 1, 1, 0.5, 0.5, 1), (25, 25, 25, 25, 25, 25), [(4,)]),
+        ((1, 1, 1, 0.5, 0.5, 1), (25, 25, 25, 12.5, None, 25), [(4,)]),
+    ],
+    ids=["as much as its line carries", "half of its line", "half of a line like others", "one line is not known"],
+)
+def test_a_nic_is_not_slow_by_what_its_line_does_not_carry(
+    rates: tuple[float, ...], lines: tuple[float | None, ...], expected: list[tuple[int, ...]]
+) -> None:
+    """Hosts of two generations in one job: rank 4 has a slower line, and both links of it with it."""
+    ring = [
+        replace(link((at, (at + 1) % 6), rate * 23e9), line=line and line * 1e9)
+        for at, (rate, line) in enumerate(zip(rates, lines, strict=True))
+    ]
+    assert ranks(slow_ends(judged_links(LinkRates(tuple(ring)), CapturedUsers(NicUsers())))) == expected
 
 
 def test_links_of_another_use_are_not_compared() -> None:

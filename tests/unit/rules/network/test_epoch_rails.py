@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
+from forensics.rules.reductions.epochs.judged import JudgedLink
 from forensics.rules.reductions.epochs.links import LinkRate
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks, SlowEnd, slow_ends
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks, SlowEnd, slow_ends
 from forensics.rules.reductions.network.epoch_rails import in_rails
 
 GB = 10**9

@@ -18,8 +18,9 @@ from forensics.model import (
     StageRef,
 )
 from forensics.rules.reductions.arrivals.lateness import Lateness, Latenesses
+from forensics.rules.reductions.epochs.judged import JudgedLink
 from forensics.rules.reductions.epochs.links import LinkRate
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.network.call_paces import CallPace, CallPaces
 from forensics.rules.reductions.network.late_by_calls import in_slow_transfers, is_late_by_calls
 

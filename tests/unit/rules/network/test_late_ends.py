@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
+from forensics.rules.reductions.epochs.judged import JudgedLink
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.delay import Delay

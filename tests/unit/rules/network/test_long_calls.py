@@ -11,8 +11,9 @@ import pytest
 
 from forensics.model import Belief, Cause, Component, Confidence, Finding, Members, StageRef
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.epochs.judged import JudgedLink
 from forensics.rules.reductions.epochs.links import LinkRate
-from forensics.rules.reductions.epochs.slow_links import JudgedLink, JudgedLinks
+from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
 from forensics.rules.reductions.network.gpu_holds import GpuHold
 from forensics.rules.reductions.network.long_calls import LongCall, LongCalls, held_inside, is_held_by_gpu, long_calls

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from forensics.case.build import open_case
 from forensics.model import Cause, Granularity, Members, Suspect, Verdict
 from forensics.rules.diagnosis import diagnose
+from forensics.rules.reductions.epochs.resent import _share
 from tests.recordings.nic_captures import Ring, captures, write
 
+MS, EPOCH_NS = 1_000_000, 32_000
 RING = Ring(lossy={(0, 2): 0.85})
 
 
@@ -74,3 +78,19 @@ def test_of_a_link_with_one_end_captured_nothing_is_ruled_out(tmp_path: Path) ->
     assert status(judged(tmp_path / "whole", Ring(peers=True))) == "ruled_out"
     lacks = judged(tmp_path / "part", Ring(peers=True), without="n1/nic/mlx5_0")
     assert status(lacks) == "silent" and lacks.suspects == ()
+
+
+@pytest.mark.parametrize(("ahead_ms", "known"), [(0.0, True), (0.5, True), (397.0, False)], ids=["same", "near", "far apart"])
+def test_operators_that_lie_beside_each_other_by_chance_show_no_loss(ahead_ms: float, known: bool) -> None:
+    """Steps of a job vary: where clocks are as far apart as operators, few of those at one time begin and end alike."""
+    drawn = np.random.default_rng(5)
+    begin = np.cumsum(drawn.integers(300, 700, 400))
+    size = drawn.integers(60, 160, 400)
+    shift = int(ahead_ms * MS / EPOCH_NS)
+
+    def end(by: int, part: float) -> tuple[Any, Any]:
+        operators = SimpleNamespace(begin=begin + by, end=begin + by + size, bytes=(part * size * 1_000_000).astype(np.int64))
+        return SimpleNamespace(capture=SimpleNamespace(epoch_ns=EPOCH_NS)), operators
+
+    share = _share(*end(0, 1.0), *end(shift, 0.9))
+    assert share == (pytest.approx(0.9) if known else None)
