@@ -20,7 +20,6 @@ from forensics.model import (
     Mechanism,
     Members,
     Resource,
-    Since,
     StageName,
     StageRef,
 )
@@ -77,7 +76,7 @@ def _evaluate(
         yield doubted(refined, (*small, *waits_for_cores(cpu, roster, ranks)))
         if victims := {rank for each in late.values() for rank in each.members} - set(late):
             yield blocked_ranks(victims)
-    for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, thresholds["least_share_held"]):
+    for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, roster, thresholds):
         yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
 
 
@@ -91,13 +90,20 @@ def _is_usual(ranks: Sequence[int], late: Mapping[int, Straggler], master: int) 
     return tuple(ranks) == (master,) and not late[master].had_onset
 
 
-def _single_holds(slowness: Slowness, others: Collection[int], least: float) -> Iterator[GpuHold]:
+def _single_holds(slowness: Slowness, others: Collection[int], roster: Roster, thresholds: Thresholds) -> Iterator[GpuHold]:
     """GPUs that are slow inside operations whose ranks come in time, each once, by what it loses most in."""
     seen = set(others)
     for hold in slowness.holds:
-        if hold.share >= least and hold.rank not in seen:
+        if hold.share >= _least_share(hold, min(roster.ranks, default=0), thresholds) and hold.rank not in seen:
             seen.add(hold.rank)
             yield hold
+
+
+def _least_share(hold: GpuHold, master: int, thresholds: Thresholds) -> float:
+    """Of the time: a GPU that may be late by work before the calls has to cost as much as any rank that is late to calls."""
+    by_design = "most_share_of_master" if hold.rank == master else "least_share_from_start"
+    least = "least_share_of_time" if hold.had_onset else by_design
+    return thresholds[least if hold.of_rings else "least_share_held"]
 
 
 def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
@@ -113,17 +119,12 @@ def _held_finding(roster: Roster, text: EvidenceText, hold: GpuHold) -> Finding:
         resource=Resource(channel=hold.channel, peer_ranks=tuple(rank for rank in hold.members if rank != hold.rank)),
         mechanism=Mechanism("late_end", "local"),
         impact=Impact(round(hold.lost_ns), round(hold.share, 3), None, "arrival"),
-        since=_hold_since(roster, hold),
+        since=roster.since(hold.rank, hold.since_ns) if hold.had_onset else None,
         next_steps=(
             f"compare the GPU of rank {hold.rank} with its neighbours: PCIe width and speed, clocks, other processes",
             "the network is not the cause: its chunks had arrived, and its own sends wait for nobody",
         ),
     )
-
-
-def _hold_since(roster: Roster, hold: GpuHold) -> Since | None:
-    """When the first slow call began, on the clock of its host; unknown when no call before was in time."""
-    return roster.since(hold.rank, hold.since_ns) if hold.had_onset else None
 
 
 def _held_evidence(hold: GpuHold) -> Iterator[Evidence]:

@@ -7,14 +7,15 @@ Where the ways out of its peers were full and its own was not, it waited no long
 is taken off, and without, is its own.
 Ranks at the same place in communicators of one structure make the same calls; the same call, by its number, is compared, so
 that what holds up all of them (work that the kernels overlap with) is no difference (Mycroft section 5.2: each component should
-finish within expected execution time; section 8, case one).
+finish within expected execution time; section 8, case one). Where too few ranks have a place in common, those of rings are
+compared over all places: each passes on what it gets, whichever place it has. Of two members a ring is not told from a tree.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ _LEAST_MOMENTS = 3
 _MOST_OUTLIERS = 0.25
 LEAST_SHARE_HELD = 0.03
 """Of the time, lost to a GPU that takes chunks late inside operations: less accuses nobody."""
+# Collectives whose members all send as much, and the place of ranks that are compared over all places.
+_OF_RINGS, _ANY = ("all_reduce", "all_gather", "reduce_scatter"), -1
 # A call is slow when the GPU took its peers' time once more on top.
 _SLOW_EXCESS = 1.0
 
@@ -43,7 +46,8 @@ class GpuHold:
 
     `typical_ns` is the median of what its GPU took beyond its peers, `usual_ns` what chunks waited for the GPUs of `peers`
     ranks with the same part; `lost_ns` is the sum beyond that, `share` of the time that the calls span; `had_onset` says that
-    calls before were not slow. `channel` is the one that is slow where its others are as fast as those of the peers.
+    calls before were not slow. `channel` is the one that is slow where its others are as fast as those of the peers. Compared
+    over all places of rings (`of_rings`) it may be late to the calls by work that its place has and others have not.
     """
 
     rank: int
@@ -61,26 +65,32 @@ class GpuHold:
     had_onset: bool
     channel: int | None
     source: str
+    of_rings: bool = False
 
 
 _HELD = f"""
 WITH onward AS (
-    SELECT source_id, communicator, kind, number, channel, max(coalesce(credit_ns, 0) + coalesce(nic_ns, 0)) AS blocked_ns
+    SELECT source_id, communicator, kind, number, channel, max(coalesce(credit_ns, 0) + coalesce(nic_ns, 0)) AS blocked_ns,
+           count(DISTINCT other) AS others
     FROM ended_flows WHERE sends GROUP BY ALL
 ), own AS (
     SELECT r.kind, r.size, r.total, round(log2(greatest(r.bytes, 1))) AS scale, r.position, r.number, r.communicator, r.rank,
            max(r.consume_ns) AS waited, max(r.consume_ns - coalesce(s.blocked_ns, 0)) AS held,
            min(r.consume_ns - coalesce(s.blocked_ns, 0)) AS least, count(DISTINCT r.channel) AS channels,
            arg_max(r.channel, r.consume_ns - coalesce(s.blocked_ns, 0)) AS channel,
-           min(r.start_ns) AS start_ns, max(r.end_ns) AS end_ns, any_value(r.source_id) AS source_id, min(r.locator) AS locator
+           min(r.start_ns) AS start_ns, max(r.end_ns) AS end_ns, any_value(r.source_id) AS source_id, min(r.locator) AS locator,
+           any_value(r.kind IN {_OF_RINGS} AND r.size > 2) AND count(DISTINCT r.other) = 1 AND max(s.others) = 1 AS in_ring
     FROM ended_flows r LEFT JOIN onward s
         ON s.source_id = r.source_id AND s.communicator = r.communicator AND s.kind = r.kind
         AND s.number = r.number AND s.channel = r.channel
     WHERE NOT r.sends AND r.kind NOT IN ('p2p', '{EXCHANGE}') AND r.consume_ns IS NOT NULL AND r.number IS NOT NULL GROUP BY ALL
+), placed AS (
+    SELECT * REPLACE (CASE WHEN in_ring AND count(*) OVER place <= $peers THEN {_ANY} ELSE position END AS position)
+    FROM own WINDOW place AS (PARTITION BY kind, size, total, scale, position, number)
 ), compared AS (
     SELECT *, least(held - median(held) OVER call, waited - median(waited) OVER call) AS excess,
            least - median(least) OVER call AS others, median(waited) OVER call AS usual, count(*) OVER call AS present
-    FROM own WINDOW call AS (PARTITION BY kind, size, total, scale, position, number)
+    FROM placed WINDOW call AS (PARTITION BY kind, size, total, scale, position, number)
 )
 SELECT c.kind, c.size, c.total, c.scale, c.position, c.communicator, c.rank, list(excess ORDER BY end_ns),
        list(usual ORDER BY end_ns), list(start_ns ORDER BY end_ns), list(end_ns ORDER BY end_ns),
@@ -96,7 +106,8 @@ def gpu_holds(connection: DuckDBPyConnection) -> tuple[GpuHold, ...]:
     """Ranks of `ended_flows` whose GPUs are slow call after call, those that lose most first; none where many are."""
     alike: dict[tuple[object, ...], list[GpuHold | None]] = defaultdict(list)
     for kind, size, total, scale, place, label, rank, *columns in connection.execute(_HELD, {"peers": _LEAST_PEERS}).fetchall():
-        alike[kind, size, total, scale, place].append(_hold(rank, label, kind, *columns))
+        hold = _hold(rank, label, kind, *columns)
+        alike[kind, size, total, scale, place].append(hold and replace(hold, of_rings=place == _ANY))
     found = (hold for holds in alike.values() for hold in _outliers(holds))
     return tuple(sorted(found, key=lambda hold: (-hold.lost_ns, hold.rank, hold.kind)))
 

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from duckdb import DuckDBPyConnection
 
+from forensics.rules.engine import thresholds
 from forensics.rules.reductions.network.gpu_holds import GpuHold, gpu_holds
+from forensics.rules.reductions.network.slowness import Slowness
+from forensics.rules.reductions.ranks.roster import RankFacts, Roster
+from forensics.rules.slow.rank_awaited import RULE, _single_holds
 from tests.unit.rules.network.made_up_flows import MS, STEP_NS, add, flows_of
 
 PAIRS = 6
@@ -123,3 +127,60 @@ def test_a_gpu_that_is_slow_in_all_its_channels_has_none_of_its_own(connection: 
     for channel in range(4):
         pairs(connection, 12, slow(8, 4, 45.0), channel)
     assert only(gpu_holds(connection)).channel is None
+
+
+def rings(connection: DuckDBPyConnection, wait: Wait, members: int = 4, kind: str = "all_reduce", back: bool = False) -> None:
+    """One ring of so many ranks, 16 operations; with `back` each sends to the rank before it too, as in a tree."""
+    rows: list[tuple[object, ...]] = []
+    for step, rank in ((step, rank) for step in range(16) for rank in range(members)):
+        consume, credit = (each * MS for each in wait(rank, step))
+        ways = [(1, True), (-1, False)] + ([(-1, True), (1, False)] if back else [])
+        for at, (by, sends) in enumerate(ways):
+            own = (MS, credit, MS, None, None) if sends else (None, None, None, MS, consume)
+            other = (rank + by) % members
+            named = (rank, 10 * step + at, "ring", rank, other, rank, other, members, 0, sends, kind)
+            rows.append((*named, step + 1, 16, 1 << 20, step * STEP_NS, step * STEP_NS + 50 * MS, 50 * MS, 8, *own))
+    add(connection, rows)
+
+
+def test_places_of_a_ring_are_compared_with_each_other_where_it_is_the_only_one(connection: DuckDBPyConnection) -> None:
+    rings(connection, slow(2, 0, 20.0))
+    found = only(gpu_holds(connection))
+    assert (found.rank, found.slow, found.peers, found.of_rings) == (2, 16, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "back", "credit_ms"),
+    [(4, "broadcast", False, 0.1), (4, "all_reduce", True, 0.1), (3, "all_reduce", False, 0.1), (4, "all_reduce", False, 25.0)],
+    ids=["a root has a part of its own", "a tree", "too few", "its way out is full"],
+)
+def test_places_that_have_no_equal_accuse_nobody(
+    connection: DuckDBPyConnection, members: int, kind: str, back: bool, credit_ms: float
+) -> None:
+    rings(
+        connection, lambda rank, step: (slow(2, 0, 20.0)(rank, step)[0], credit_ms if rank == 2 else 0.1), members, kind, back
+    )
+    assert gpu_holds(connection) == ()
+
+
+@pytest.mark.parametrize(
+    ("rank", "share", "changes", "named"),
+    [
+        (2, 0.25, {}, True),
+        (2, 0.15, {}, False),
+        (2, 0.15, {"had_onset": True}, True),
+        (2, 0.05, {"had_onset": True}, False),
+        (0, 0.3, {}, False),
+        (0, 0.3, {"had_onset": True}, True),
+        (2, 0.05, {"of_rings": False}, True),
+    ],
+    ids=["much", "its place may have work", "it became slow", "little", "the first rank", "it became slow too", "equals"],
+)
+def test_a_gpu_compared_with_other_places_costs_as_much_as_a_late_rank(
+    rank: int, share: float, changes: dict[str, bool], named: bool
+) -> None:
+    onset, of_rings, members = changes.get("had_onset", False), changes.get("of_rings", True), (0, 1, 2, 3)
+    hold = GpuHold(rank, "ring", "all_reduce", members, 16, 16, 3, MS, 20 * MS, 3e8, share, 0, onset, None, "x", of_rings)
+    roster = Roster({each: RankFacts(each) for each in members}, 4)
+    found = [*_single_holds(Slowness(holds=(hold,)), (), roster, thresholds(RULE, {}))]
+    assert bool(found) is named
