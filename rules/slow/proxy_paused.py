@@ -135,7 +135,7 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Findin
             ),
             Evidence(
                 f"its chunks to rank {channel.receiver} seem to stay {_mean_ns(channel) / 1e6:.1f} ms at the NIC on average, "
-                f"{channel.expected_ns / 1e6:.1f} ms on its peers: no longer than it does not poll",
+                f"{channel.expected_ns / channel.rounds / 1e6:.1f} ms on its peers: no longer than it does not poll",
                 channel.source,
             ),
         ),
@@ -149,7 +149,8 @@ def _unpolled(slowness: Slowness, channel: ChannelFlows, share: float) -> Findin
 
 
 def _mean_ns(channel: ChannelFlows) -> float:
-    return channel.expected_ns + channel.excess_ns / channel.flows
+    """Of one chunk."""
+    return (channel.expected_ns + channel.excess_ns / channel.flows) / channel.rounds
 
 
 def _next_steps(ranks: Sequence[int]) -> tuple[str, ...]:

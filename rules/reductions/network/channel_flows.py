@@ -48,7 +48,8 @@ class ChannelFlows:
     `excess_ns` the sum beyond what is expected, `share` its part of the time they span. `rate` bounds the bytes a second from
     above, `usual_rate` that of the peers from below. `since_ns` is the first start of these flows (clock of the sender's
     host) when flows before them were not slow. `peers` counts the pairs of ranks it was compared with, 0: its own past.
-    `longer` of the flows took at least a third more than expected; the `newest`, so many in a row, were slow.
+    `longer` of the flows took at least a third more than expected; the `newest`, so many in a row, were slow. Each buffer
+    carried `rounds` chunks of a flow, and times at the NIC are those of all of them.
     """
 
     communicator: str
@@ -70,6 +71,7 @@ class ChannelFlows:
     source: str
     longer: int = 0
     newest: int = 0
+    rounds: float = 1.0
 
     @property
     def is_longer(self) -> bool:
@@ -123,6 +125,7 @@ class _Flows:
     nic: Times
     bound: Times
     source: str
+    rounds: float
 
 
 _CHANNELS = """
@@ -131,7 +134,7 @@ SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, any_
        list(e.start_ns ORDER BY e.end_ns, e.locator), list(e.end_ns ORDER BY e.end_ns, e.locator),
        list(e.nic_ns ORDER BY e.end_ns, e.locator),
        list(least(e.nic_ns * e.buffers, e.took_ns) ORDER BY e.end_ns, e.locator),
-       median(e.bytes), any_value(s.path) || '#entry=' || arg_max(e.locator, e.nic_ns)
+       median(e.bytes), any_value(s.path) || '#entry=' || arg_max(e.locator, e.nic_ns), max(e.total / e.buffers)
 FROM ended_flows e JOIN sources s USING (source_id) WHERE e.sends AND e.nic_ns IS NOT NULL
 GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel
 ORDER BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel
@@ -141,9 +144,12 @@ ORDER BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.chan
 def channel_flows(connection: DuckDBPyConnection) -> tuple[ChannelFlows, ...]:
     """All channels of `ended_flows` that have something to be compared with, by structure."""
     alike: dict[tuple[object, ...], list[_Flows]] = defaultdict(list)
-    for kind, size, total, scale, *ends, starts, ended, nic, bound, count, source in connection.execute(_CHANNELS).fetchall():
+    rows = connection.execute(_CHANNELS).fetchall()
+    for kind, size, total, scale, *ends, starts, ended, nic, bound, count, source, rounds in rows:
         times = np.array(starts, np.int64), np.array(ended, np.int64), np.array(nic, float), np.array(bound, float)
-        alike[kind, size, total, scale].append(_Flows(tuple(ends[2:]), tuple(ends[:2]), kind, int(count), *times, source))
+        alike[kind, size, total, scale].append(
+            _Flows(tuple(ends[2:]), tuple(ends[:2]), kind, int(count), *times, source, rounds)
+        )
     return tuple(channel for found in alike.values() for channel in _compared(found))
 
 
@@ -194,7 +200,7 @@ def _channel(flows: _Flows, expected: Times, peers: int) -> ChannelFlows:
         communicator, flows.kind, sender, receiver, channel, flows.bytes, len(nic), int(slow[first:].sum()), usual, typical,
         excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
         int(starts.min()) if first else None, peers, flows.source, int((nic >= _LONGER_FACTOR * usual).sum()),
-        int(np.logical_and.accumulate(slow[::-1]).sum()),
+        int(np.logical_and.accumulate(slow[::-1]).sum()), max(1.0, float(flows.rounds)),
     )  # fmt: skip
 
 

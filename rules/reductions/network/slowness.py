@@ -150,9 +150,9 @@ class Slowness:
         return paused or self._is_seen_late(channel)
 
     def _is_seen_late(self, channel: ChannelFlows) -> bool:
-        return self.is_unpolled(
-            channel.sender, max(channel.typical_ns - channel.expected_ns, channel.excess_ns / channel.flows)
-        )
+        """Whether gaps between polls account for what its chunks, one by one, seem to stay too long."""
+        excess = max(channel.typical_ns - channel.expected_ns, channel.excess_ns / channel.flows)
+        return self.is_unpolled(channel.sender, excess / channel.rounds)
 
     def sound_links(self, slow: Collection[Link]) -> tuple[Link, ...]:
         """Links that are surely as fast as others, by those of their channels that carried most operations.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from duckdb import DuckDBPyConnection
@@ -257,3 +258,17 @@ def test_a_short_record_needs_an_extreme_and_many_peers(ranks: int, by_ms: float
     with flows_of(ranks) as connection:
         ring(connection, ranks, flows, lambda s, r, step: (10.0, 0.1, by_ms, 50.0, 0.2) if s == 2 else sound(s, r, step))
         assert channel_of(channel_flows(connection), 2).recurs is recurs
+
+
+@pytest.mark.parametrize(("chunks", "gap_ms", "is_late"), [(48, 3.5, True), (8, 3.5, False), (48, 0.7, False)])
+def test_a_proxy_sees_every_chunk_of_a_flow_late(chunks: int, gap_ms: float, is_late: bool) -> None:
+    """A flow of 48 chunks goes six times through its buffers: 12 ms of waits of a buffer are 2 ms of each chunk."""
+    flows = ChannelFlows("ring", "all_reduce", 0, 1, 0, 1 << 25, 20, 20, 0.4e6, 12e6, 23.2e7, 0.5, 1e9, 9e9, None, 7, "0.frx")
+    seen = Slowness(channels={(0, 1): (replace(flows, rounds=chunks / 8),)}, unpolled={0: gap_ms * MS})
+    assert (0 in seen.seen_late()) is is_late
+    assert ((0, 1) in seen.slow_links()) is not is_late
+
+
+def test_how_often_a_flow_goes_through_its_buffers(connection: DuckDBPyConnection) -> None:
+    ring(connection, 4, 8, lambda sender, receiver, step: (1.0, 1.0, 1.0, 1.0, 1.0))
+    assert {each.rounds for each in channel_flows(connection)} == {2.0}
