@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from forensics.model import Belief, Cause, Confidence, Evidence, Finding, StageName
 from forensics.rules.interface import Need, Rule
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.network.work_requests import QueuePairs
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs, heartbeat_gaps
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs, heartbeat_gaps, last_beats
 from forensics.rules.reductions.stacks.samples import StacksByRank, activity_of
 from forensics.rules.reductions.text import evidence_text
 from forensics.rules.reductions.text.evidence_text import EvidenceText
@@ -30,13 +30,16 @@ def _evaluate(
         facts = roster.rank(rank)
         silent = facts.heartbeat_gap_ns or (log.ended and calls.from_shim)
         if silent and not (facts.dead or facts.stopped) and (graph.waiting_for(rank) or graph.waiters(rank)):
-            yield _finding(roster, stacks, graph, queue_pairs, text, rank, log)
+            said = _words(rank, log, facts.heartbeat_gap_ns or 0, last_beats(shim.values())[rank])
+            yield _finding(roster, stacks, graph, queue_pairs, text, log, said)
 
 
 def _finding(
-    roster: Roster, stacks: StacksByRank, graph: WaitGraph, queue_pairs: QueuePairs, text: EvidenceText, rank: int, log: ShimLog
-) -> Finding:
+    roster: Roster, stacks: StacksByRank, graph: WaitGraph, queue_pairs: QueuePairs, text: EvidenceText, log: ShimLog,
+    said: Sequence[str],
+) -> Finding:  # fmt: skip
     """Nothing in a log shows a killed process from a stopped one; connections that broke to it, or a collector, do."""
+    rank = log.rank
     broken = [pair for pair in queue_pairs if pair.peer == rank and pair.status is not None]
     errors = tuple(
         Evidence(f"queue pair {p.name} of rank {p.rank} to rank {rank} failed (status {p.status})", p.source) for p in broken
@@ -49,9 +52,10 @@ def _finding(
         belief=Belief.DIRECT_RECORD,
         confidence=Confidence.LIKELY if log.ended or (broken and not alive) else Confidence.SUSPECT,
         evidence=(
-            Evidence(_words(rank, log, roster.rank(rank).heartbeat_gap_ns or 0), log.source),
+            Evidence(said[0], log.source),
             *errors[:3],
             *text.waiters(rank),
+            *(Evidence(against, supports=False) for against in said[1:]),
         ),
         since=text.since(graph.waiting_for(rank)),
         next_steps=(
@@ -60,13 +64,16 @@ def _finding(
     )
 
 
-def _words(rank: int, log: ShimLog, gap_ns: int) -> str:
+def _words(rank: int, log: ShimLog, gap_ns: int, on_its_host_ns: int) -> Sequence[str]:
+    """What the end of the log says, and what else would leave it so."""
     if log.ended:
-        return f"the process of rank {rank} ended in order, as its log says, while others wait for it"
-    return (
-        f"the heartbeat in the process of rank {rank} stopped {gap_ns / 1e9:.0f} s before its log was taken, without an "
-        "orderly exit: the process was killed, crashed, or is stopped"
-    )
+        return (f"the process of rank {rank} ended in order, as its log says, while others wait for it",)
+    ends = "without an orderly exit: the process was killed, crashed, or is stopped"
+    if log.copied_ns is None and on_its_host_ns - log.end_ns < gap_ns:
+        others = f"those of all other hosts go on for {gap_ns / 1e9:.0f} s, in which nothing moved"
+        copied = f"a log that was copied at the moment of the stall, {gap_ns / 1e9:.0f} s before the others, ends like that too"
+        return f"the log of rank {rank} ends in the midst of work, {ends}; {others}", copied
+    return (f"the heartbeat in the process of rank {rank} stopped {gap_ns / 1e9:.0f} s before its log was taken, {ends}",)
 
 
 def _clears(seen: Seen, roster: Roster, shim: ShimLogs) -> str | None:

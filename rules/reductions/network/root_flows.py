@@ -18,7 +18,10 @@ _NOWHERE: Places = {}
 
 @dataclass(frozen=True, slots=True)
 class _Stuck:
-    """Flows in which nothing moves: by their ranks, with the trees of their calls and the ranks that share a host."""
+    """Flows in which nothing moves: by their ranks, with the trees of their calls and the ranks that share a host.
+
+    Those of a rank are also those in which its own end alone stands still: the log of the other one may have ended before.
+    """
 
     by_rank: Mapping[int, Collection[Flow]]
     trees: Mapping[tuple[str, int, str, int], Tree]
@@ -35,9 +38,10 @@ def root_flows(flows: Iterable[Flow], waits_for: Mapping[int, Collection[int]], 
     `waits_for` are ranks that wait for others to make a call, `places` members of communicators that share a host. Where all
     flows of a call wait for each other, it is the one by which its ring ran dry.
     """
+    flows = tuple(flows)
     stuck = [flow for flow in flows if flow.ends and all(end.stuck_ns >= LEAST_STUCK_NS for end in flow.ends)]
     channels = channels_of_calls(stuck)
-    known = _Stuck(_by_rank(stuck), {key: tree_of(each, places) for key, each in channels.items()}, places, waits_for)
+    known = _Stuck(_by_rank(flows), {key: tree_of(each, places) for key, each in channels.items()}, places, waits_for)
     alone = tuple(flow for flow in stuck if flow.state in NETWORK or _on_its_own(flow, known))
     found = tuple(flow for flow in alone if flow.state is not FlowState.RECEIVER_SIDE or _has_all(flow, stuck))
     explained = {(flow.communicator, flow.number, flow.kind) for flow in found}
@@ -57,11 +61,12 @@ def _of_call(
     return [flows for (*one, _), flows in sorted(channels.items()) if (*one,) == call]
 
 
-def _by_rank(stuck: Iterable[Flow]) -> Mapping[int, Collection[Flow]]:
+def _by_rank(flows: Iterable[Flow]) -> Mapping[int, Collection[Flow]]:
     found: dict[int, list[Flow]] = defaultdict(list)
-    for flow in stuck:
+    for flow in flows:
         for end in flow.ends:
-            found[end.rank].append(flow)
+            if end.stuck_ns >= LEAST_STUCK_NS:
+                found[end.rank].append(flow)
     return found
 
 

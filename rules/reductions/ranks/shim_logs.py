@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NewType
 
@@ -50,6 +50,9 @@ ChunkLogs = NewType("ChunkLogs", frozenset[int])
 WorkRequestLogs = NewType("WorkRequestLogs", frozenset[int])
 """Ranks whose log shows work requests."""
 
+# Of a host without a manifest: so many logs of others go on for so long after its own, and all stopped that near to its end.
+_LEAST_OTHERS, _LEAST_SILENCE_NS, _AT_ONCE_NS = 2, 10_000_000_000, 2_000_000_000
+
 _LOGS = """
 WITH chunks AS (
     SELECT source_id, end_ns AS time_ns FROM flows UNION ALL
@@ -89,7 +92,8 @@ def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
     """For how long (ns) the process of a log had shown no life when the log was taken; ranks are absent where nothing tells it.
 
     The moment of the copy is the manifest's; without one it is the newest sign of life in any log of the same host, because
-    logs of one host are taken together.
+    logs of one host are taken together. A host that fell silent at the moment at which all others began to stand still is told
+    by the logs of these, which go on.
     """
     known = tuple(log for log in logs if log.beats)
     newest = last_beats(known)
@@ -100,7 +104,28 @@ def heartbeat_gaps(logs: Iterable[ShimLog]) -> Mapping[int, int]:
         for log in known
         if log.copied_ns is None and log.host in several and not log.ended
     }
-    return gaps
+    return {**gaps, **_silenced(known)}
+
+
+def _silenced(logs: Collection[ShimLog]) -> Mapping[int, int]:
+    """Logs of a host that end in the midst of work, while those of all other hosts go on and show that nothing moved since.
+
+    Logs that were copied one after the other end apart as well; that a job stops just when the first of them is copied would be
+    chance, and a clock that is behind shows its own host to stand still too.
+    """
+    found: dict[int, int] = {}
+    places = {log.rank: log.host or str(log.rank) for log in logs}
+    for place in sorted(set(places.values())):
+        mine = [log for log in logs if places[log.rank] == place]
+        others = [log for log in logs if places[log.rank] != place]
+        end = max(log.end_ns for log in mine)
+        moved = [max((log.active_ns for log in part if log.active_ns is not None), default=0) for part in (mine, others)]
+        at_once = all(abs(end - last) <= _AT_ONCE_NS for last in moved)
+        told = len(others) >= _LEAST_OTHERS and all(log.copied_ns is None and not log.ended for log in (*mine, *others))
+        gap = min((log.end_ns for log in others), default=end) - end
+        if told and at_once and gap >= _LEAST_SILENCE_NS:
+            found |= dict.fromkeys((log.rank for log in mine), gap)
+    return found
 
 
 def last_beats(logs: Iterable[ShimLog]) -> Mapping[int, int]:

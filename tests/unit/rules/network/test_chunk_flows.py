@@ -221,6 +221,16 @@ def test_an_earlier_operation_comes_first() -> None:
     assert root_flows([held, mine], {}) == (held,), "rank 2 waits for the credit of rank 1 before"
 
 
+@pytest.mark.parametrize(("still_ns", "is_root"), [(0, False), (9_000_000_000, False), (-1, True)])
+def test_a_device_in_a_message_whose_other_end_left_no_later_log_holds_nothing_up(still_ns: int, is_root: bool) -> None:
+    """The log of rank 1 ended with its process, before it could show that nothing moves; -1 where its message had ended."""
+    calls = [of("all", 2, 3, FlowState.GPU_NOT_READY, (7, 7), "all_reduce")]
+    to_ended = of("pipe", 2, 1, FlowState.NOT_DELIVERED, (3, 3))
+    ended = replace(to_ended, receive=replace(end(1, (4, 0, 0, 0), order=3), stuck_ns=still_ns))
+    found = root_flows([*calls, *([ended] if still_ns >= 0 else [])], {})
+    assert (calls[0] in found) is is_root
+
+
 def message(number: int, state: FlowState, *, at_receiver: int | None) -> Flow:
     """From rank 0 to rank 1; the receiver shows a step of it where it has a place there."""
     receive = None if at_receiver is None else end(1, (4, 0, 0, 0), order=at_receiver)
