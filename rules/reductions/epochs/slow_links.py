@@ -23,6 +23,8 @@ _ALIKE = 1.2
 _FEWEST = 4
 # Of the largest loss: links that lose nearly as much are as slow.
 _NEARLY = 0.25
+# Times the rate at which slices come to a NIC: where more leaves, it hands on what comes late. A slow one is so both ways.
+_HANDS_ON = 1.08
 # Over all epochs with data a link lacks more before it is slow, and a fifth against the best link that its data reaches: all
 # links of a ring have gaps where one of it makes them.
 _LEAST_MEAN_LOSS, _LEAST_WITHIN = 0.25, 0.2
@@ -145,7 +147,20 @@ def slow_ends(judged: Iterable[JudgedLink]) -> list[SlowEnd]:
         others = min((known[ends].part for ends in together if ends not in deepest), default=0.0)
         plain = min(known[ends].part for ends in deepest) < (1 - LEAST_LOSS) * others
         found += further if not rest else [_one_of(known, sorted(deepest) if plain else together)]
-    return sorted(found, key=lambda end: end.ranks)
+    return sorted(_without_behind(known, found), key=lambda end: end.ranks)
+
+
+def _without_behind(known: Mapping[Ends, JudgedLink], found: Sequence[SlowEnd]) -> Iterator[SlowEnd]:
+    """NICs that are slow both ways; for one that only hands on what comes late the link before it, where no other NIC is named
+    there.
+    """
+    named = {rank for end in found for rank in end.ranks}
+    for end in found:
+        before = [ends for ends in known if ends[1] == end.ranks[0]]
+        if end.is_open or not end.both or not _hands_on(known, end.ranks[0]):
+            yield end
+        elif before[0][0] not in named:
+            yield _one_of(known, before)
 
 
 def _accounted(known: Mapping[Ends, JudgedLink], slow: set[Ends]) -> tuple[list[SlowEnd], set[Ends]]:
@@ -199,6 +214,15 @@ def _candidates(known: Mapping[Ends, JudgedLink], slow: set[Ends], several_ways:
         if len(others) > 1 and (len(whole) == len(ways) or not several_ways):
             found[rank] = mine
     return found
+
+
+def _hands_on(known: Mapping[Ends, JudgedLink], rank: int) -> bool:
+    """Whether in a ring slices come to a NIC more slowly than they leave it: behind a slow link its own seems slow too.
+
+    In epochs longer than the time between two slices it has the gaps in its rate, less so from NIC to NIC.
+    """
+    ways = [[each.part for ends, each in known.items() if ends[way] == rank] for way in (1, 0)]
+    return [len(parts) for parts in ways] == [1, 1] and ways[1][0] > _HANDS_ON * ways[0][0]
 
 
 def _necessary(candidates: Mapping[int, set[Ends]], slow: set[Ends]) -> list[int]:

@@ -105,6 +105,22 @@ def test_a_nic_is_not_slow_by_what_its_line_does_not_carry(
     assert ranks(slow_ends(judged_links(LinkRates(tuple(ring)), CapturedUsers(NicUsers())))) == expected
 
 
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((1, 1, 0.3, 0.34, 0.6, 1), [(2, 3)]),
+        ((1, 1, 0.3, 0.3, 0.6, 1), [(3,)]),
+        ((1, 1, 0.3, 1, 1, 1), [(2, 3)]),
+        ((1, 0.3, 0.3, 0.3, 0.3, 1), [(2,), (4,)]),
+    ],
+    ids=["less so from NIC to NIC", "one that is slow both ways and what it hands on", "one link", "two NICs"],
+)
+def test_a_nic_that_hands_on_what_comes_late_is_not_slow(parts: tuple[float, ...], expected: list[tuple[int, ...]]) -> None:
+    """Behind a slow link slices leave one by one at the rate of the line, and long epochs have the gaps in their rate."""
+    ring = [link((at, (at + 1) % 6), part * 23e9) for at, part in enumerate(parts)]
+    assert ranks(slow_ends(judged_links(LinkRates(tuple(ring)), CapturedUsers(NicUsers())))) == expected
+
+
 def test_links_of_another_use_are_not_compared() -> None:
     """Messages of a pipeline share the NIC and are slower; a few of them have nobody to be compared with."""
     rates = [*(link(ends, 46e9) for ends in TWO_RINGS), link((0, 4), 20e9, 4e8), link((4, 0), 20e9, 4e8)]
