@@ -78,6 +78,7 @@ SELECT s.source_id, s.path, s.host, TRY_CAST(split_part(c.value, ' ', 1) AS BIGI
 FROM sources s JOIN job_config c USING (source_id)
 WHERE s.kind = 'training_log' AND s.rank IS NULL AND c.key = 'log.process' ORDER BY s.source_id
 """
+_OWN_WORLD = "SELECT coalesce(max(try_cast(value AS INTEGER)), 0) FROM job_config WHERE key = 'log.own_world'"
 _OWN_RANKS = """
 SELECT c.source_id, s.path, CAST(c.value AS INTEGER) FROM job_config c JOIN sources s USING (source_id)
 WHERE list_contains($keys, c.key) AND s.kind = 'training_log' AND s.rank IS NULL AND CAST(c.value AS INTEGER) = ALL (
@@ -194,14 +195,15 @@ def _name_own_logs(connection: Connection) -> None:
     """Give logs in which their process states its rank that rank, where several do, each another one; with all logs of a run.
 
     A RANK given to whatever started in a log counts where two logs at least name that rank, and none another one.
-    They must be half of the ranks up to the highest at least: of two nodes whose logs were cut, 0 and 8 may remain. A run of
-    wandb is of one process: what it notes of its configuration holds for what the process printed.
+    They must be more than half of the ranks up to the highest, or of the size they state: of two nodes whose logs were cut, or
+    where one process of each prints its own, 0 and 8 may remain. A run of wandb is of one process, all it printed included.
     """
     agreeing, others = connection.execute(_GIVEN).fetchall()[0]
     keys = ["log.own_rank", *(["log.given_rank"] if agreeing >= _LEAST_LOGS and not others else [])]
     own = connection.execute(_OWN_RANKS, {"keys": keys}).fetchall()
     ranks = {rank for *_, rank in own}
-    if len(ranks) < max(len(own), _LEAST_LOGS) or 2 * len(ranks) <= max(ranks):
+    ((world,),) = connection.execute(_OWN_WORLD).fetchall()
+    if len(ranks) < max(len(own), _LEAST_LOGS) or 2 * len(ranks) <= max(*ranks, world):
         return
     runs = {run[0]: rank for _, path, rank in own if (run := _RUN.match(path))}
     for source_id, _, rank in own:

@@ -39,16 +39,22 @@ SELECT source_id, rank, host FROM sources WHERE kind = 'flight_recorder' AND ran
 _NAMELESS_STACKS = "SELECT DISTINCT pid FROM stacks WHERE rank IS NULL AND pid IS NOT NULL"
 # A table of processes knows numbers, another file whose they are: the same number on the same host is the same process. Where
 # the evidence is of several hosts and the table does not say of which it is, the number proves nothing.
-_KNOWN = """(
-    SELECT pid, host, min(rank) AS rank FROM (
+_NUMBERED = """
         SELECT rank, pid, host FROM ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
         UNION SELECT t.rank, t.pid, coalesce(t.host, s.host) FROM stacks t JOIN sources s USING (source_id)
         WHERE t.rank IS NOT NULL AND t.pid IS NOT NULL AND t.is_child IS DISTINCT FROM true
         UNION SELECT rank, pid, host FROM process_ranks WHERE rank IS NOT NULL AND pid IS NOT NULL
-    ) GROUP BY pid, host HAVING count(DISTINCT rank) = 1
+"""
+# Tables of processes show environments.
+_LISTED = f"""{_NUMBERED}
+        UNION SELECT rank, pid, host FROM processes WHERE rank IS NOT NULL AND pid = thread AND is_child IS DISTINCT FROM true
+"""
+_OF_ONE_RANK = """(
+    SELECT pid, host, min(rank) AS rank FROM ({}) GROUP BY pid, host HAVING count(DISTINCT rank) = 1
     WINDOW of_number AS (PARTITION BY pid)
     QUALIFY min(min(rank)) OVER of_number = max(min(rank)) OVER of_number OR NOT bool_or(host IS NULL) OVER of_number
 )"""
+_KNOWN = _OF_ONE_RANK.format(_NUMBERED)
 _SAME = """known.pid AND CASE WHEN {host} IS NOT NULL AND known.host IS NOT NULL THEN {host} = known.host
     ELSE (SELECT count(DISTINCT host) FROM (
         SELECT host FROM sources UNION SELECT host FROM process_ranks UNION SELECT host FROM ranks)) < 2 END"""
@@ -85,7 +91,7 @@ UPDATE log_events SET rank = (
 # What a launcher says of the end of a process that it calls by its number alone.
 _ENDED = f"""
 UPDATE log_events SET rank = (
-    SELECT any_value(known.rank) FROM {_KNOWN} known
+    SELECT any_value(known.rank) FROM {_OF_ONE_RANK.format(_LISTED)} known
     WHERE try_cast(regexp_extract(log_events.subject, ' pid=(\\d+)', 1) AS BIGINT) = {_SAME.format(host="log_events.host")}
 ) WHERE rank IS NULL AND kind = 'process_exit' AND regexp_matches(subject, '^exitcode=\\S+ pid=\\d+')
 """
@@ -164,7 +170,7 @@ _SETTLED = (
     ("log_events", DOWN_NODES),
     *(("process_ranks", statement) for statement in (_WITHOUT_HOST, PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS)),
     *(("process_ranks", statement) for statement in (LOST_NODES, SILENT_NODES)),
-    *(("log_events", _KILLED), ("process_ranks", _ENDED), ("processes", _OWNERS), ("log_progress", _EARLIER_ENDS)),
+    *(("log_events", _KILLED), ("processes", _OWNERS), ("log_events", _ENDED), ("log_progress", _EARLIER_ENDS)),
     *(("ranks", _NOT_FOUND), ("ranks", _KNOWN_RANKS), ("coverage", _KNOWN_COVERAGE)),
 )
 """Statements in their order, each with the table whose rows it settles."""

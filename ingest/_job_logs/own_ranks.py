@@ -5,6 +5,8 @@ accelerate, `rank=3 world_size=8` of people's own, an environment with `RANK=3 L
 `export -p` print it, and the configuration that wandb notes in debug.log. Whether the whole file is of that process, the other
 files show.
 
+The size beside a rank is noted too: where one process of each node prints its own, its log is of the others as well.
+
 Without a LOCAL_RANK beside it a RANK may be that of a node: operators give it to the launcher in a pod. It is noted apart, for
 the files of the case to show what it counts.
 """
@@ -27,9 +29,10 @@ _STATED = re.compile(
     r"distributed init \(rank (?P<init>\d{1,7})\)|GLOBAL_RANK: (?P<member>\d{1,7}), MEMBER: "
     r"|^Process index: (?P<index>\d{1,7})$"
 )
+# In capitals it is a variable of whatever was started.
 _OF_WORLD = re.compile(
-    r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?:global[ _])?(?i:rank)[ =:]{1,2}(?P<rank>\d{1,7})[,;]? ?"
-    r"(?i:world(?:[_ ]size)?)[ =:]{1,2}(?P<size>\d{1,7})\b"
+    r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?:global[ _])?[Rr]ank[ =:]{1,2}(?P<rank>\d{1,7})[,;]? ?"
+    r"[Ww]orld(?:[_ ][Ss]ize)?[ =:]{1,2}(?P<size>\d{1,7})\b"
 )
 _ENVIRONMENT = re.compile(r"(?<![A-Z_])RANK=(?P<rank>\d{1,7})\b")
 _VARIABLE = re.compile(r"(?:declare -x |export )?(?P<name>(?:LOCAL_)?RANK)=\"?(?P<rank>\d{1,7})\"?\s*")
@@ -41,6 +44,7 @@ class OwnRanks:
 
     def __init__(self) -> None:
         self._found: set[str] = set()
+        self._worlds: set[str] = set()
         self._given: set[str] = set()
         self._variables: dict[str, set[str]] = defaultdict(set)
 
@@ -52,6 +56,7 @@ class OwnRanks:
             self._found.add(stated["init"] or stated["member"] or stated["index"])
         elif (of_world := _OF_WORLD.search(line)) and int(of_world["rank"]) < int(of_world["size"]):
             self._found.add(of_world["rank"])
+            self._worlds.add(of_world["size"])
         elif variable := _VARIABLE.fullmatch(line):
             self._variables[variable["name"]].add(variable["rank"])
         elif reported := _ENVIRONMENT.search(line):
@@ -63,7 +68,8 @@ class OwnRanks:
         """The one rank that is stated, or given to whatever started in the file."""
         found = self._found | (self._variables["RANK"] if len(self._variables["LOCAL_RANK"]) == 1 else set())
         if len(found) == 1:
-            yield from config_rows([("log.own_rank", str(int(min(found))))], rank=None)
+            worlds = [("log.own_world", size) for size in sorted(self._worlds)]
+            yield from config_rows([("log.own_rank", str(int(min(found)))), *worlds], rank=None)
         given = self._given | self._variables["RANK"]
         if not found and len(given) == 1:
             yield from config_rows([("log.given_rank", str(int(min(given))))], rank=None)

@@ -45,6 +45,11 @@ def test_a_number_that_is_not_of_the_job_is_nobodys(tmp_path: Path, form: str) -
     assert named(verdict_of(logs(tmp_path, 1, 2, 3, form=form))) == set()
 
 
+def test_of_logs_of_nodes_on_which_one_process_states_its_rank_none_is_of_that_rank(tmp_path: Path) -> None:
+    form = "rank={0} world_size=4\n"
+    assert named(verdict_of(logs(tmp_path, 0, 2, form=form))) == set()
+
+
 def test_a_log_of_several_processes_is_nobodys(tmp_path: Path) -> None:
     assert named(verdict_of(logs(tmp_path, 0, 2, form=INIT + INIT.format(9)))) == set()
 
