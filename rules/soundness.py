@@ -12,10 +12,11 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import recovering
 from forensics.model import Assessment, Finding, StageName, Symptom, SymptomKind
+from forensics.rules.arrival_signs import awaited_ranks, late_in_turn, late_ranks
 from forensics.rules.comparison import Cleared, Comparison, comparison
 from forensics.rules.facts.symptoms import Findings
 from forensics.rules.leads.rounds import busy_signs
-from forensics.rules.reductions.arrivals.lateness import Latenesses, chance_of_last
+from forensics.rules.reductions.arrivals.lateness import Latenesses
 from forensics.rules.reductions.epochs.links import LinkRates
 from forensics.rules.reductions.frontier.messages import UnrecordedMessages
 from forensics.rules.reductions.frontier.reading import FrontierWindows
@@ -25,14 +26,13 @@ from forensics.rules.reductions.network.line_peaks import LinePeaks, at_a_stretc
 from forensics.rules.reductions.network.line_uses import OF_LINE, LineUses, most_of_lines
 from forensics.rules.reductions.network.slow_members import slow_members
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.network.stragglers import Straggler
 from forensics.rules.reductions.progress.liveness import Liveness
 from forensics.rules.reductions.progress.speed import SLOWER, Pace, Speed, of_few, of_whole_steps
 from forensics.rules.reductions.progress.unusual_silence import UnusualSilence
 from forensics.rules.reductions.progress.varied import LEAST_STEPS, are_even
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.steps.long_evaluations import evaluation_signs
-from forensics.rules.reductions.steps.times import GATE, StepTimes, longer_since
+from forensics.rules.reductions.steps.times import StepTimes, longer_since
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.stage_signs import stage_signs
 from forensics.rules.supply import Supply
@@ -47,14 +47,6 @@ _OF_A_STEP = SLOWER - 1
 _LOST = 0.05
 # Times as long as alike calls take elsewhere: less accuses nobody.
 _LONGER = 1.5
-# That one of equal members comes last so often.
-_MOST_CHANCE = 0.01
-# Operations to which it is last: a log of a large job may hold a single step.
-_ONCE = 2
-# Steps: a rank that is late in each is late to more than one or two operations of so many; and as many show long ones.
-_SPANNED, _MANY = 5, 10
-# Members of a group that ties the first stage to the last.
-_TIED = 2
 # Fewer NICs may be those of one slow host.
 _LEAST_LINES = 4
 # Of the time: passes that are long by as much may hold a slow rank.
@@ -125,7 +117,8 @@ def slowness_signs(
         *_slow_calls(paces),
         *_below_their_lines(rates, uses, max(at_a_stretch(peaks, uses), default=0.0)),
     )
-    awaited = (*_late_ranks(late), *_awaited_ranks(slowness, speed.step_ns or times.typical_ns, times))
+    step_ns = speed.step_ns or times.typical_ns
+    awaited = (*late_ranks(late), *late_in_turn(late), *awaited_ranks(slowness, step_ns, times))
     return SlownessSigns((*seen, *awaited, *_unseen_messages(messages, windows), *_long_passes(findings)))
 
 
@@ -181,37 +174,6 @@ def _slow_calls(paces: CallPaces) -> Iterator[str]:
     for each in slow_members(paces, _LONGER, _LOST)[:1]:
         lost = f"{100 * each.share:.0f} % of the time"
         yield f"messages or collectives of {ranks_text(each.ranks)} take longer than those of others, {lost}"
-
-
-def _late_ranks(late: Latenesses) -> Iterator[str]:
-    often = [each for each in late.found if 2 * each.late > each.calls and each.chance <= _MOST_CHANCE]
-    for each in [each for each in often if each.share >= 1 - GATE and not (each.is_duty or each.absorbed)][:1]:
-        calls = f"{each.late} of {counted(each.calls, each.kind)}"
-        yield f"rank {each.rank} comes last to {calls}, {100 * each.share:.0f} % of the time, by slowness or by more work"
-
-
-def _awaited_ranks(slowness: Slowness, step_ns: float, times: StepTimes) -> Iterator[str]:
-    """A rank for which its equals wait in what little a short log holds: too few to name it, and no sound speed.
-
-    So it is last to all operations, or by a tenth of a step in the one or two that show a lateness. Where these are of several
-    steps, none of which was long, it does not recur, and cost nothing.
-    """
-    for each in sorted(slowness.stragglers, key=lambda each: (-each.typical_ns, each.rank)):
-        always = each.late == each.calls and chance_of_last(each.late, each.calls, len(each.members)) <= _MOST_CHANCE
-        much = each.late <= _ONCE and 0 < (1 - GATE) * step_ns <= each.typical_ns and not _passed(each, step_ns, times)
-        # Of the first stage and the last, tied to each other, one always waits; others have peers that are as far.
-        equals = len(each.members) > _TIED or slowness.stages.alike(each.members)
-        if equals and (much or (always and each.share >= 1 - GATE)):
-            calls = f"{each.late} of {counted(each.calls, each.kind)} of {each.communicator}"
-            by = f"by {each.typical_ns / 1e6:.0f} ms"
-            yield f"rank {each.rank} came last to {calls}, {by}: too few to know whether that recurs"
-            return
-
-
-def _passed(each: Straggler, step_ns: float, times: StepTimes) -> bool:
-    """Whether operations of which a rank was late to one or two span several steps, and none of many steps was long."""
-    span_ns = each.lost_ns / each.share if each.share else 0.0
-    return span_ns >= _SPANNED * step_ns and len(times.length) >= _MANY and not times.long()
 
 
 def _below_their_lines(rates: LinkRates, uses: LineUses, peak: float) -> Iterator[str]:

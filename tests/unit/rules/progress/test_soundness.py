@@ -255,6 +255,23 @@ def test_so_does_a_rank_that_most_calls_wait_for(late: int, share: float, is_dut
     assert [sign.startswith(f"rank 3 comes last to {late} of 20 all_reduces") for sign in signs] == [True] * is_sign
 
 
+@pytest.mark.parametrize(
+    ("share", "ranks", "is_duty", "is_sign"),
+    [(0.2, 4, False, True), (0.05, 4, False, False), (0.4, 1, False, False), (0.2, 4, True, False)],
+    ids=["most of the time", "batches of unequal length", "one rank, now and then", "duties"],
+)
+def test_so_do_ranks_that_calls_wait_for_in_turn(share: float, ranks: int, is_duty: bool, is_sign: bool) -> None:
+    """None of them is late often enough to be named, and the steps are as long from the begin of the record to its end."""
+    late = Latenesses(
+        tuple(
+            Lateness(rank, "dp", "all_gather", (0, 1, 2, 3), 20, 5, 1, share, 200_000_000, "0.fr", is_duty=is_duty)
+            for rank in range(ranks)
+        )
+    )
+    signs = slowness_signs(steps_of({}), Slowness(), Findings(()), LinkRates(), *NOTHING_ELSE[:5], late, *NOTHING_ELSE[6:])
+    assert [sign.startswith("ranks 0-3 come last in turn to all_gather of dp, 80 %") for sign in signs] == [True] * is_sign
+
+
 NOT_MEASURED = Speed(Pace.NOT_MEASURED, "no rhythm")
 COMPARED, NO_LONG_STEP = Comparison("none of 4 ranks is last in most"), Cleared({"FX175": "none took longer"})
 
