@@ -9,6 +9,7 @@ from forensics.model import Anomaly, Belief, Cause, Confidence, Evidence, Findin
 from forensics.rules.interface import Need, Rule, Undecided
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cpu import HostCpu, doubted, waits_for_cores
+from forensics.rules.reductions.pipeline.delay import Delays
 from forensics.rules.reductions.pipeline.slow_stages import SlowStage, SlowStages
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.text.evidence_text import counted
@@ -20,16 +21,27 @@ _BY_ENDS = "the time inside calls was not recorded: ends are as watchdogs saw th
 _LAYERS = "a stage with more layers than the others leaves the same evidence: compare how the model is split"
 
 
-def _evaluate(slow: SlowStages, roster: Roster, cpu: HostCpu, hardware: Hardware, graph: WaitGraph) -> Iterator[Finding]:
+def _evaluate(
+    slow: SlowStages, delays: Delays, roster: Roster, cpu: HostCpu, hardware: Hardware, graph: WaitGraph
+) -> Iterator[Finding]:
     # Whoever holds up a job that stands still may have been slow by the same fault: the standstill has its name.
     held = {rank for root in graph.roots for rank in root.ranks} if slow.of_past else set[int]()
     for stage in slow.found:
-        if stage.rank in held:
+        if stage.rank in held or _began_late(stage, delays):
             continue
         finding = doubted(_finding(stage, slow), waits_for_cores(cpu, roster, (stage.rank,)))
         # A mean of ends that were seen in rounds is no measure of what the state of a GPU has to explain.
         slowdown = stage.slow_ns / stage.usual_ns if stage.usual_ns and not slow.by_ends else None
         yield hardware.refined(finding, (Cause.UNKNOWN,), slowdown)
+
+
+def _began_late(stage: SlowStage, delays: Delays) -> bool:
+    """Whether another rank came late to half of the slow steps themselves.
+
+    What is sent to it waits then, and what is sent after queues behind that: passes in between look longer.
+    """
+    late = {delay.step for delay in delays.found if delay.before_step and stage.rank not in delay.ranks}
+    return 2 * len(late.intersection(stage.numbers)) >= len(stage.numbers)
 
 
 def _finding(stage: SlowStage, slow: SlowStages) -> Finding:

@@ -221,6 +221,8 @@ def _by_ends(times: StepTimes, number: int, excess: float, ends: Mapping[int, tu
         on_host = [call for call in members if _on_host(times, number, excess, call)]
         if len(on_host) > 1:
             continue  # they waited for the step before this one: hosts that run ahead issue it when that one ends
+        # Behind a long step all hosts are as late: who comes late though that was over is late by itself.
+        on_host = on_host or [call for call in members if _late_to_step(times, number, excess, call.rank, free=True)]
         blamed = on_host or workers(times, ends, members)
         yield _delay(times, number, excess, blamed, excess, on_host=bool(on_host) or None, by_ends=True)
 
@@ -266,7 +268,9 @@ def _delay(
 ) -> Delay:  # fmt: skip
     first = calls[0]
     record = times.ranks[first.rank].record
-    before_step = on_host is not None and _late_to_step(times, number, excess, first.rank, free=not on_host)
+    before_step = on_host is not None and any(
+        _late_to_step(times, number, excess, first.rank, free=free) for free in {True, not on_host}
+    )
     return Delay(
         step=number, excess_ns=excess, ranks=tuple(sorted(call.rank for call in calls)),
         communicator=record.label(first.place), sequence=int(record.sequence[first.place]),

@@ -70,6 +70,22 @@ def test_who_was_slow_before_the_job_stopped_is_a_second_fault(
     assert all(each.evidence[0].statement.startswith("before the job stopped rank 2") for each in found.suspects[1:])
 
 
+@pytest.mark.parametrize(
+    ("fault", "timing", "rank"),
+    [
+        ("frontier-callback@rank3:700+late", True, 3),
+        pytest.param("frontier-data@rank1:500+late", True, 1, marks=pytest.mark.slow),
+        pytest.param("frontier-optimizer@rank1:600+early", False, 1, marks=pytest.mark.slow),
+    ],
+    ids=["last stage, behind a step", "between others, before a step", "by ends"],
+)
+def test_a_rank_that_comes_late_to_steps_makes_no_neighbour_slow(fault: str, timing: bool, rank: int, tmp_path: Path) -> None:
+    """What is sent to it waits, and so does what is sent after: that of no stage takes longer."""
+    found = suspects(fault, tmp_path, timing=timing, onset=9, iterations=36)
+    assert {rank for each in found for rank in each.ranks} <= {rank}
+    assert not any("FX179" in each.rules for each in found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("timing", [True, False])
 def test_of_a_sound_pipeline_nobody_is_named(timing: bool, tmp_path: Path) -> None:
