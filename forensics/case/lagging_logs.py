@@ -8,7 +8,7 @@ the last to write a line.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ SELECT source_id, rank FROM sources WHERE kind = 'training_log' AND status IN ('
 """
 _LEAST_OTHERS, _MOST_LOGS = 3, 1 << 12
 _MOST_BYTES = 1 << 20
+_LINES = 1024
+"""At the end of each log: what a watchdog and a traceback add behind the last line of the training is less."""
 _LONGEST, _SHOWN = 512, 120
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d{1,12}(?![\w:/-]|[.,]\d)")
 _NUMBER = re.compile(r"\d[\d.,:]*")
@@ -38,7 +40,7 @@ class _Said(NamedTuple):
 
 
 class _Log(NamedTuple):
-    """Where each line of a log stands last, and its last line."""
+    """Where each line of the end of a log stands last, and its last line."""
 
     places: Mapping[_Said, int]
     last: int
@@ -77,7 +79,7 @@ def _last(places: Mapping[_Said, int], shared: Iterable[str]) -> _Said | None:
 def _read(artefact: Artefact) -> _Log:
     places: dict[_Said, int] = {}
     last = 0
-    for number, line in Lines(artefact):
+    for number, line in deque(Lines(artefact), maxlen=_LINES):
         origin = front(line[:_LONGEST])
         text = origin.bare[origin.text :].strip()
         last = number if text else last
