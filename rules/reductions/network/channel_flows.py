@@ -34,6 +34,8 @@ _FEW_FLOWS, _EXTREME_FACTOR, _MANY_PEERS = 3, 4.0, 4
 _MOST_QUEUED = 16
 # Newest flows in a row that are slow: one is an accident.
 _NEWEST = 2
+# Messages of peers differ by a few per cent.
+_SAME_PACE = 1.15
 # Of two that are alike, both may be slow.
 _LEAST_PEERS = 2
 # Of a channel's own past, the first third is what it was like.
@@ -49,7 +51,8 @@ class ChannelFlows:
     above, `usual_rate` that of the peers from below. `since_ns` is the first start of these flows (clock of the sender's
     host) when flows before them were not slow. `peers` counts the pairs of ranks it was compared with, 0: its own past.
     `longer` of the flows took at least a third more than expected; the `newest`, so many in a row, were slow. Each buffer
-    carried `rounds` chunks of a flow, and times at the NIC are those of all of them.
+    carried `rounds` chunks of a flow, and times at the NIC are those of all of them. `pace` is how many times as long as on its
+    peers a buffer takes from the GPU to its completion, credit included (medians).
     """
 
     communicator: str
@@ -72,6 +75,7 @@ class ChannelFlows:
     longer: int = 0
     newest: int = 0
     rounds: float = 1.0
+    pace: float = float("inf")
 
     @property
     def is_longer(self) -> bool:
@@ -83,6 +87,15 @@ class ChannelFlows:
         """Whether it is slow most of the time, often enough not to be chance."""
         often = self.slow >= _LEAST_FLOWS and self.slow >= _RECURRENCE * self.flows
         return often or (self._is_extreme and self.slow == self.flows >= _FEW_FLOWS)
+
+    @property
+    def keeps_pace(self) -> bool:
+        """Whether its messages move as fast as those of peers, whose buffers only wait for credit instead of for the NIC.
+
+        A ring has one pace, whichever of its links is slow; messages between two ranks have one of their own. Peers that wait
+        for credit for longer have receivers that come late, and clear no link.
+        """
+        return self.kind == "p2p" and self.peers >= _MANY_PEERS and 1 / _SAME_PACE < self.pace < _SAME_PACE
 
     @property
     def all_slow(self) -> bool:
@@ -113,7 +126,7 @@ class ChannelFlows:
 class _Flows:
     """Flows of one channel and structure in the order of time; `bound` is the longest that its NIC can have been at work.
 
-    `part` are the places of both ends in the communicator.
+    `moving` is the time of a buffer at the NIC or in want of credit, `part` are the places of both ends in the communicator.
     """
 
     key: tuple[str, int, int, int]
@@ -124,6 +137,7 @@ class _Flows:
     ends: npt.NDArray[np.int64]
     nic: Times
     bound: Times
+    moving: Times
     source: str
     rounds: float
 
@@ -134,6 +148,7 @@ SELECT e.kind, e.size, e.total, round(log2(greatest(e.bytes, 1))) AS scale, any_
        list(e.start_ns ORDER BY e.end_ns, e.locator), list(e.end_ns ORDER BY e.end_ns, e.locator),
        list(e.nic_ns ORDER BY e.end_ns, e.locator),
        list(least(e.nic_ns * e.buffers, e.took_ns) ORDER BY e.end_ns, e.locator),
+       list(e.nic_ns + coalesce(e.credit_ns, 0) ORDER BY e.end_ns, e.locator),
        median(e.bytes), any_value(s.path) || '#entry=' || arg_max(e.locator, e.nic_ns), max(e.total / e.buffers)
 FROM ended_flows e JOIN sources s USING (source_id) WHERE e.sends AND e.nic_ns IS NOT NULL
 GROUP BY e.kind, e.size, e.total, scale, e.communicator, e.rank, e.other, e.channel
@@ -145,10 +160,11 @@ def channel_flows(connection: DuckDBPyConnection) -> tuple[ChannelFlows, ...]:
     """All channels of `ended_flows` that have something to be compared with, by structure."""
     alike: dict[tuple[object, ...], list[_Flows]] = defaultdict(list)
     rows = connection.execute(_CHANNELS).fetchall()
-    for kind, size, total, scale, *ends, starts, ended, nic, bound, count, source, rounds in rows:
-        times = np.array(starts, np.int64), np.array(ended, np.int64), np.array(nic, float), np.array(bound, float)
+    for kind, size, total, scale, *ends, starts, ended, nic, bound, moving, count, source, rounds in rows:
+        when = np.array(starts, np.int64), np.array(ended, np.int64)
+        times = np.array(nic, float), np.array(bound, float), np.array(moving, float)
         alike[kind, size, total, scale].append(
-            _Flows(tuple(ends[2:]), tuple(ends[:2]), kind, int(count), *times, source, rounds)
+            _Flows(tuple(ends[2:]), tuple(ends[:2]), kind, int(count), *when, *times, source, rounds)
         )
     return tuple(channel for found in alike.values() for channel in _compared(found))
 
@@ -167,7 +183,7 @@ def _compared(found: Sequence[_Flows]) -> Iterator[ChannelFlows]:
             yield _channel(flows, _expected(usual[others], (parts[others] == flows.part).all(axis=1)), int(others.sum()))
         elif len(flows.nic) >= _PAST * _LEAST_FLOWS:
             past = len(flows.nic) // _PAST
-            yield _channel(flows, np.array([np.median(flows.nic[:past]), np.median(flows.bound[:past])]), 0)
+            yield _channel(flows, np.array([np.median(each[:past]) for each in (flows.nic, flows.bound, flows.moving)]), 0)
 
 
 def _expected(others: Times, same_part: npt.NDArray[np.bool_]) -> Times:
@@ -179,11 +195,12 @@ def _expected(others: Times, same_part: npt.NDArray[np.bool_]) -> Times:
     return same if same[0] < SLOW_FACTOR * everybody[0] else everybody
 
 
-def _middle(found: Sequence[_Flows]) -> tuple[float, float]:
-    """Median time at the NIC, and of its bound, over the channels between two ranks: the slowest of them does not decide."""
+def _middle(found: Sequence[_Flows]) -> tuple[float, float, float]:
+    """Median time at the NIC, of its bound, and in motion, over the channels between two ranks: the slowest does not decide."""
     return (
         float(np.median([np.median(flows.nic) for flows in found])),
         float(np.median([np.median(flows.bound) for flows in found])),
+        float(np.median([np.median(flows.moving) for flows in found])),
     )
 
 
@@ -201,6 +218,7 @@ def _channel(flows: _Flows, expected: Times, peers: int) -> ChannelFlows:
         excess, excess / span, flows.bytes / max(typical, 1.0) * 1e9, flows.bytes / max(float(expected[1]), 1.0) * 1e9,
         int(starts.min()) if first else None, peers, flows.source, int((nic >= _LONGER_FACTOR * usual).sum()),
         int(np.logical_and.accumulate(slow[::-1]).sum()), max(1.0, float(flows.rounds)),
+        float(np.median(flows.moving[first:])) / max(float(expected[2]), 1.0),
     )  # fmt: skip
 
 

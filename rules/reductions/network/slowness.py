@@ -105,20 +105,25 @@ class Slowness:
     def _keeps_up(self, channel: ChannelFlows, pair: PairRate | None) -> bool:
         """Whether a link whose buffers stay long is as fast as its group needs.
 
-        By the time from end to end alone that counts less than work requests that are served at half of the rate: buffers that
-        queue before a link as fast as others are not. Nor are those of ranks that share a line which is full (`full`), unless
-        it was not so before.
+        By the time from end to end, or of messages, alone that counts less than work requests that are served at half of the
+        rate: buffers that queue before a link as fast as others are not. Nor are those of ranks that share a line which is
+        full (`full`), unless it was not so before.
         """
         halved = pair is not None and pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
         shares = channel.since_ns is None and (channel.sender, channel.receiver) in self.full
-        return self.paces.keeps_up(channel) and not (halved and self.paces.is_told_by_ends(channel) and not shares)
+        is_weak = channel.keeps_pace or self.paces.is_told_by_ends(channel)
+        return self._is_level(channel) and not (halved and is_weak and not shares)
+
+    def _is_level(self, channel: ChannelFlows) -> bool:
+        """Whether messages, or the collectives of its group, take no longer than those of others."""
+        return channel.keeps_pace or self.paces.keeps_up(channel)
 
     def slow_so_far(self) -> dict[Link, ChannelFlows]:
         """Links on which no flow of some channel was fast, too few to accuse them; nothing else speaks against it."""
         pairs = {link: self.pair(*link) for link in self.channels}
         clear = {link for link, pair in pairs.items() if pair is not None and pair.slowdown < LEAST_SLOWDOWN}
         found = {
-            link: next((each for each in found if each.all_slow and not self.paces.keeps_up(each)), None)
+            link: next((each for each in found if each.all_slow and not self._is_level(each)), None)
             for link, found in self.channels.items()
         }
         return {link: channel for link, channel in found.items() if channel is not None and link not in clear}

@@ -91,6 +91,23 @@ def test_a_channel_without_peers_is_compared_with_its_own_past(connection: DuckD
     assert (channel.peers, channel.recurs, channel.since_ns) == (0, True, 15 * STEP_NS - 50_100_000)
 
 
+@pytest.mark.parametrize(
+    ("credit_ms", "nic_ms", "kind", "is_slow"),
+    [(5.0, 7.0, "p2p", False), (5.0, 14.0, "p2p", True), (0.1, 7.0, "p2p", True), (60.0, 7.0, "p2p", True),
+     (5.0, 7.0, "all_reduce", True)],
+    ids=["as fast as others", "slower", "others do not wait", "receivers of others come late", "a ring has one pace"],
+)  # fmt: skip
+def test_messages_that_wait_for_the_nic_where_others_want_credit_are_no_slower(
+    credit_ms: float, nic_ms: float, kind: str, is_slow: bool
+) -> None:
+    """A buffer of the peers stays 2 ms at the NIC, and for so long in want of credit before."""
+    with flows_of(8) as connection:
+        ring(connection, 8, 8, lambda s, r, t: (9.0, 0.02, nic_ms, 9.0, 0.2) if s == 2 else (9.0, credit_ms, 2.0, 9.0, 0.2))
+        connection.execute("UPDATE ended_flows SET kind = ?", [kind])
+        channels = {(each.sender, each.receiver): (each,) for each in channel_flows(connection)}
+    assert (set(Slowness(channels=channels).slow_links()) == {(2, 3)}) is is_slow
+
+
 def test_a_rank_is_blamed_only_for_ways_to_several_others() -> None:
     (blame,) = blamed({(0, 1): 0.2, (0, 2): 0.1}, [(0, 1)], [(3, 1), (3, 2)], NicUsers())
     assert (blame.ranks, blame.links, blame.spared) == ((0,), ((0, 1), (0, 2)), ((3, 1), (3, 2)))
