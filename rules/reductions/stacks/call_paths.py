@@ -41,6 +41,8 @@ _STDLIB_MODULES = frozenset(
     }
 )  # fmt: skip
 
+_COLLECTIVES_OF_TORCH = re.compile(r"/(?:distributed_c10d|c10d_logger)\.py$")
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -130,3 +132,10 @@ def own_frames(path: CallPath) -> CallPath:
 def application_frame(path: CallPath) -> Frame | None:
     """Return the innermost frame of the job's own code."""
     return next((entry for entry in path if entry.origin == "app"), None)
+
+
+def called_by(path: CallPath, other: CallPath) -> bool:
+    """Whether the job's own code makes the call of `path` itself, by the very lines that `other` leads through."""
+    own = [place for place, entry in enumerate(path) if entry.origin == "app"]
+    is_direct = bool(own) and all(_COLLECTIVES_OF_TORCH.search(entry.module) for entry in path[: own[0]])
+    return is_direct and [path[place] for place in own] == [entry for entry in other if entry.origin == "app"]

@@ -15,7 +15,7 @@ from forensics.rules.reductions.ranks.kernel_lines import KernelLines, LostStora
 from forensics.rules.reductions.ranks.memory import ShortMemory
 from forensics.rules.reductions.ranks.roster import Roster
 from forensics.rules.reductions.stacks.activity import Activity, wait_of_wchan
-from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame
+from forensics.rules.reductions.stacks.call_paths import CallPaths, application_frame, called_by
 from forensics.rules.reductions.stacks.recorded_stages import stage_of_path
 from forensics.rules.reductions.stacks.samples import Sample, StacksByRank, activity_of, same_place
 from forensics.rules.reductions.waits.brackets import StagesBetween
@@ -86,9 +86,14 @@ class CallStages:
         return self.agreed(calls, [rank for rank in ranks if rank not in ahead]) if passed is StageName.UNKNOWN else passed
 
     def agreed(self, calls: Iterable[int | None], ranks: Collection[int]) -> StageName:
-        """The one stage of some call paths; where none is recorded, of the places of the hosts, which run ahead of devices."""
-        places = (found.stage for rank in ranks if (found := activity_of(self.stacks, rank)))
-        stages = (self._stages(calls) or set(places)) - {StageName.UNKNOWN}
+        """The one stage of some call paths; where these tell none, of the places of the hosts.
+
+        Hosts run ahead of devices: where paths are recorded, only those count that stand at the line that makes such a call.
+        """
+        paths = [self.paths[call] for call in calls if call is not None and call in self.paths]
+        places = (found for rank in ranks if (found := activity_of(self.stacks, rank)))
+        at_call = {found.stage for found in places if not paths or any(called_by(path, found.path) for path in paths)}
+        stages = ({stage_of_path(path) for path in paths} - {StageName.UNKNOWN}) or at_call - {StageName.UNKNOWN}
         return stages.pop() if len(stages) == 1 else StageName.UNKNOWN
 
     def _stages(self, calls: Iterable[int | None]) -> set[StageName]:
@@ -161,7 +166,8 @@ class EvidenceText:
         if rank in wait.assumed:
             return f"rank {rank} was never seen using this group (its members were inferred from the ranks that wait)"
         if position is None:
-            return f"{self._unrecorded(wait, rank)}, every other member entered it"
+            entered = "every other member" if wait.missing == (rank,) else f"all but {ranks_text(wait.missing)}"
+            return f"{self._unrecorded(wait, rank)}, {entered} entered it"
         if position.entered == 0:
             return f"rank {rank} never entered this communicator"
         if position.family is Family.SHIM:

@@ -103,6 +103,31 @@ def test_where_a_host_stands_is_the_stage_of_its_last_call_only(ahead: tuple[int
     assert stages.of_wait(wait, (0, 1), ahead) is stage
 
 
+NORM = ("clip_grad_norm_", f"{SITE}torch/nn/utils/clip_grad.py", 220)
+SCHEDULE = ("step", f"{SITE}torch/distributed/pipelining/schedules.py", 90)
+PASS = ("backward_one_chunk", f"{SITE}torch/distributed/pipelining/stage.py", 70)
+
+
+@pytest.mark.parametrize(
+    ("call", "host", "stage"),
+    [
+        ((CALL, *TRAIN), (NORM, *TRAIN), StageName.OPTIMIZER),
+        ((CALL, ("train_step", "/srv/job/train.py", 11), TRAIN[1]), (NORM, *TRAIN), StageName.UNKNOWN),
+        ((CALL, SCHEDULE, *TRAIN), (PASS, SCHEDULE, *TRAIN), StageName.UNKNOWN),
+        ((CALL,), (NORM,), StageName.UNKNOWN),
+    ],
+    ids=["the line that makes the call", "another line", "a library makes the call and goes on", "no code of the job"],
+)
+def test_a_host_at_the_line_that_made_the_call_shows_its_stage(
+    call: tuple[Frame, ...], host: tuple[Frame, ...], stage: StageName
+) -> None:
+    """The recorded path ends in the job's own code, which shows no stage."""
+    sample = Sample(0, 4, 4, True, False, activity(path(*host)), "s#thread=4")
+    stages = CallStages(CallPaths({7: path(*call)}), Communicators(()), StacksByRank({0: Stacks((sample,), (), ())}))
+    operation = Operation("all_reduce", "[[1]]", 1000, 7, "dump#entry=3", order=3)
+    assert stages.of_wait(Wait("world", 9, {0: operation}, ()), (0,)) is stage
+
+
 def test_a_host_with_a_later_call_of_another_group_is_ahead() -> None:
     calls = {number: Operation("all_reduce", "[[4]]", 1000, None, f"dump#entry={number}", order=number) for number in (3, 4)}
     stuck, later = Wait("data", 7, {0: calls[3], 1: calls[3]}, ()), Wait("world", 9, {0: calls[4]}, (1,))
