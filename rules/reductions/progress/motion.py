@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from forensics.rules.reductions.progress.shim_logs import logged_motion
 from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.progress.stays import stayed_before
 from forensics.rules.reductions.ranks.roster import Roster
-from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs
+from forensics.rules.reductions.ranks.shim_logs import ShimLog, ShimLogs, last_beats
 from forensics.rules.reductions.stacks.samples import StacksByRank
 from forensics.rules.reductions.waits.graph import WaitGraph
 
@@ -62,7 +62,9 @@ def motion(
     silent = [rank for rank, facts in ranks.ranks.items() if facts.heartbeat_gap_ns]
     found = logged_motion(shim.values(), factor, silent) if calls.from_shim else None
     before = max((stayed_before(wait, rhythm.stays) for wait in graph.waits), default=0)
-    found = found or liveness(calls.connection, ranks, samples, rhythm, factor, before, graph.waits)
+    found = found or moved_by_devices(
+        liveness(calls.connection, ranks, samples, rhythm, factor, before, graph.waits), shim, silent
+    )
     found = moving_by_steps(calls.connection, found, windows, factor)
     if found.motion is Motion.UNSEEN and nics:
         found = replace(found, motion=Motion.STALLED, reason=nics.reason, source=nics.source)
@@ -71,6 +73,23 @@ def motion(
     found = with_progress(calls.connection, found, shim, ranks, factor)
     recent = None if found.shown else within_a_step(calls.connection, found, ranks, rhythm, pace.step_ns)
     return found if recent is None else replace(found, progress=recent)
+
+
+def moved_by_devices(motion: Liveness, logs: Mapping[int, ShimLog], silent: Collection[int]) -> Liveness:
+    """Call no job stalled for its calls alone whose devices go on: hosts make the calls of a step long before these come there.
+
+    When a rank stops, the others move no chunk any more once they stand in what they share with it.
+    """
+    if motion.motion is not Motion.STALLED or motion.silence_ns is None:
+        return motion
+    known = {rank: log for rank, log in logs.items() if log.chunk_ns is not None and not log.ended and rank not in silent}
+    until = last_beats(known.values())
+    since = {rank: until[rank] - (log.chunk_ns or 0) for rank, log in known.items()}
+    moved = sorted(rank for rank, ns in since.items() if ns < min(LEAST_SILENCE_NS, motion.silence_ns / 2))
+    if len(moved) < _LEAST_RANKS:
+        return motion
+    text = f"{motion.reason}; chunks of {len(moved)} ranks moved {seconds(min(since.values()))} before the last heartbeat"
+    return replace(motion, motion=Motion.TOO_EARLY, reason=text)
 
 
 def moving_by_steps(

@@ -4,13 +4,13 @@ A wait is a standstill when its ranks have been in it for longer than twice a pa
 (VenusTrace section 4.2: n = 2 times the expected time), and twice what a call seldom made took at the same place before;
 when they issued nothing else for that long (stacks beside the record, all at one place, then count on), when a watchdog gave
 it up, when two captures found the same ranks in it, when the kernel found a rank that it lacks blocked all the while, or, where
-no call dates it, when the logs of the job are silent for as long.
+no call dates it, when the logs of the job are silent for as long. It is none while chunks of its ranks move.
 It passes when its ranks entered or left communication between captures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -112,7 +112,12 @@ def wait_states(
 ) -> WaitStates:
     """Judge each wait; `factor` is how many usual pauses one must last to be a standstill."""
     dates = _dates(calls.connection, logs, rhythm, samples) if graph.waits else None
-    found = [_state(wait, dates, ranks, samples, paces, factor, blocked) for wait in graph.waits if dates]
+    moved = _not_there_yet(graph.waits, dates) if dates else {}
+    found = [
+        _state(wait, dates, ranks, samples, paces, factor, blocked, moved.get(place))
+        for place, wait in enumerate(graph.waits)
+        if dates
+    ]
     return WaitStates(tuple(_as_long_as(log, state) if log else state for state in found))
 
 
@@ -160,9 +165,10 @@ def _state(
     paces: WaitPaces,
     factor: float,
     blocked: BlockedTasks,
+    moved: WaitState | None,
 ) -> WaitState:
     timed_out = [rank for rank in wait.waiting if rank in ranks.ranks and ranks.ranks[rank].timed_out]
-    dated = _dated(wait, dates, factor)
+    dated = moved or _dated(wait, dates, factor)
     if dated is not None and dated.standing is Standing.STILL:
         return dated
     if wait.overdue:
@@ -199,6 +205,37 @@ def _dated(wait: Wait, dates: _Dates, factor: float) -> WaitState | None:
         return WaitState(Standing.USUAL, f"it lasted {seconds(length)} only", length) if short else None
     usually = f"the same call took {seconds(before)}" if before > pause else f"pauses of {seconds(pause)} occurred twice"
     return WaitState(Standing.USUAL, f"it lasted {seconds(length)} when it was captured, and {usually} before", length)
+
+
+def _not_there_yet(waits: Sequence[Wait], dates: _Dates) -> Mapping[int, WaitState]:
+    """Waits, by their place, that devices which moved just now have before them: hosts issue calls long before that.
+
+    So have those that are held up in such a call, of all that they issued after it.
+    """
+    moved = {place: state for place, wait in enumerate(waits) if (state := _moved(wait, dates)) is not None}
+    least = min((state.length_ns or 0 for state in moved.values()), default=0)
+    first: dict[int, int] = {}
+    for place in moved:
+        for rank, call in waits[place].waiting.items():
+            if call is not None:
+                first[rank] = min(call.order, first.get(rank, call.order))
+    behind = WaitState(Standing.USUAL, f"its ranks are held up in calls whose chunks moved {seconds(least)} before", least)
+    later = {
+        place: behind
+        for place, wait in enumerate(waits)
+        if any(call is not None and rank in first and call.order > first[rank] for rank, call in wait.waiting.items())
+    }
+    return {**later, **moved}
+
+
+def _moved(wait: Wait, dates: _Dates) -> WaitState | None:
+    """Whether chunks of a rank that waits moved after it had issued the call, up to the capture."""
+    issued = {rank: call.enqueued_ns for rank, call in wait.waiting.items() if call and call.enqueued_ns is not None}
+    after = [rank for rank in issued if rank in dates.captured and dates.chunks.get(rank, 0) > issued[rank]]
+    least = min((max(dates.captured[rank] - dates.chunks[rank], 0) for rank in after), default=LEAST_SILENCE_NS)
+    if least >= LEAST_SILENCE_NS:
+        return None
+    return WaitState(Standing.USUAL, f"chunks of its ranks moved {seconds(least)} before it was captured", least)
 
 
 def _begun(wait: Wait, rank: int, issued: int, dates: _Dates) -> int:
