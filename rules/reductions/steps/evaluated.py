@@ -13,6 +13,8 @@ from forensics.rules.reductions.steps.records import Flags, Ints, Record
 
 # Of the steps in which nothing was evaluated: one may have been cut, or a call be made by mistake.
 _ALIKE = 0.9
+# Of either kind, those with a whole batch: the last one of an epoch has fewer microbatches.
+_WHOLE = 0.7
 _LEAST_STEPS = 3
 # Of the calls of a step: what follows on the last call of all ranks in it.
 _MOST_BEHIND = 0.2
@@ -37,15 +39,24 @@ def steps_between(record: Record, rare: Flags, counts: Ints) -> Ints | None:
     plain = counted[grown:][~odd[grown:]]
     if len(plain) < _LEAST_STEPS or not odd.any():
         return None
-    alike = float((plain == usual).all(axis=1).mean())
     often = counts > counts[rare].max()
     often[record.form[record.is_barrier]] = False
-    whole = bool((usual[often] > 0).all())
     more = counted[odd] - usual
-    evaluates = (more >= 0).all(axis=1) & (more[:, ~rare] > 0).any(axis=1) & (more[:, ~rare] == 0).any(axis=1)
+    evaluates: Flags = np.asarray(
+        (more >= 0).all(axis=1) & (more[:, ~rare] > 0).any(axis=1) & (more[:, ~rare] == 0).any(axis=1)
+    )
     # A piece of one layer has no call twice, and the forward pass beside it more calls than it has.
-    whole &= bool(usual.max() > 1) and bool((more.sum(axis=1) < usual.sum()).all())
-    return _apart(record, begins, usual, odd) if whole and alike >= _ALIKE and bool(evaluates.all()) else None
+    whole = bool((usual[often] > 0).all()) and bool(usual.max() > 1)
+    whole &= bool((more[evaluates].sum(axis=1) < usual.sum()).all())
+    odd[np.flatnonzero(odd)[~evaluates]] = False
+    are_alike = _are_alike(plain, usual) and float(evaluates.mean()) >= _WHOLE
+    return _apart(record, begins, usual, odd) if whole and are_alike else None
+
+
+def _are_alike(steps: Ints, usual: Ints) -> bool:
+    """Whether steps have the calls of a usual one, or, as the rest of an epoch has, each kind of them and none more often."""
+    rests = (steps <= usual).all(axis=1) & ((steps > 0) == (usual > 0)).all(axis=1)
+    return float((steps == usual).all(axis=1).mean()) >= _WHOLE and float(rests.mean()) >= _ALIKE
 
 
 def evaluations_apart(record: Record, begins: Ints, forms: int) -> Ints:

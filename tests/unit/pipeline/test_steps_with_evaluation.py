@@ -89,6 +89,24 @@ def test_microbatches_of_a_batch_that_grows_are_no_steps() -> None:
     assert set(pieces(program)) >= {len(closing) * 4 + 2} and min(pieces(program)) > len(closing)
 
 
+REST = [*[FORWARD] * 2, *[BACKWARD] * 2, GRADIENTS, NORM, PARAMETERS]
+
+
+@pytest.mark.parametrize(("ends", "whole", "apart"), [(16, 23, 6), (7, 22, 5)], ids=["apart from it", "once right behind it"])
+def test_rests_of_epochs_hide_no_evaluation(ends: int, whole: int, apart: int) -> None:
+    """The last batch of an epoch has fewer microbatches; an evaluation before one is left with it."""
+    program: list[Call] = []
+    for number in range(STEPS):
+        program += (REST if number % ends == ends - 1 else STEP) + EVALUATION * (number % 4 == 3)
+    found = pieces(program)
+    assert (found.count(len(STEP)), found.count(len(EVALUATION))) == (whole, apart)
+
+
+def test_steps_of_which_most_are_rests_are_not_cut_at_evaluations() -> None:
+    program = [call for number in range(STEPS) for call in (*(STEP if number % 2 else REST), *EVALUATION * (number % 4 == 3))]
+    assert min(pieces(program)) > len(STEP)
+
+
 @pytest.mark.parametrize("saves", [3, 5])
 def test_saves_in_other_steps_hide_no_evaluation(saves: int) -> None:
     """A save has a barrier, behind any step."""
