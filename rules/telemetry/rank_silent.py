@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -46,7 +47,9 @@ def _evaluate(
     silent = tuple(rank for rank in alone if not _is_held(graph, rank, failed))
     if not processes and _not_handed_in(graph, silent):
         return
-    if 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
+    if (first := _missed_first(graph, silent)) is not None:
+        yield _in_front(_finding(roster, graph, text, (first,), ()), silent)
+    elif 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
         found = _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
         yield _with_others_apart(found, text, _calls_of_waiters(graph, stacks, silent[0]))
@@ -75,6 +78,35 @@ def _lost_by_hand(roster: Roster, silent: tuple[int, ...]) -> bool:
     sampled = {rank for rank, facts in roster.ranks.items() if facts.has_stack}
     dumped = {rank for rank, facts in roster.ranks.items() if facts.has_recorder and not facts.dead}
     return any({rank - 1, rank + 1} <= sampled for rank in dumped - sampled)
+
+
+def _missed_first(graph: WaitGraph, silent: tuple[int, ...]) -> int | None:
+    """The one of several silent ranks that a collective lacks which no rank waits in behind another call.
+
+    Those that are missing in later calls only may wait in them like the others: some of these have not come there themselves.
+    """
+    if len(silent) < 2 or len(graph.free_roots) > len(silent):
+        return None
+    orders: dict[int, list[int]] = defaultdict(list)
+    for rank, call in ((rank, call) for wait in graph.recorded for rank, call in wait.waiting.items() if call is not None):
+        orders[rank].append(call.order)
+    first = [
+        wait
+        for wait in graph.recorded
+        if all(call is not None and call.order == min(orders[rank]) for rank, call in wait.waiting.items())
+    ]
+    missed = {rank for wait in first for rank in wait.missing}.intersection(silent)
+    alone = {wait.missing for wait in first if len(wait.waiting) > 1 and wait.peers is None}
+    return min(missed) if len(missed) == 1 and tuple(missed) in alone else None
+
+
+def _in_front(found: Finding, silent: tuple[int, ...]) -> Finding:
+    """A finding about one of several silent ranks: the call that lacks it may as well stand between those who made it."""
+    rest = evidence_text.ranks_text([rank for rank in silent if rank not in found.ranks])
+    behind = f"{rest} left nothing either, and are missing only in calls that some of the others have not come to themselves"
+    stands = "it may have issued the call: then this stands between its members"
+    evidence = (*found.evidence, Evidence(behind), Evidence(stands, None, supports=False))
+    return replace(found, confidence=Confidence.SUSPECT, evidence=evidence)
 
 
 def _not_handed_in(graph: WaitGraph, silent: tuple[int, ...]) -> bool:

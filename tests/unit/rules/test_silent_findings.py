@@ -69,6 +69,41 @@ def test_silent_ranks_here_and_there_are_files_that_were_lost(after_s: float, ou
     assert ("ranks 2,5 left neither dump nor stack" in verdict.summary) is (outcome is Outcome.HANG)
 
 
+def grid(missing: set[int]) -> Job:
+    """Three rows and four columns: in the last step ranks are missing in their rows; hosts of the others have gone on."""
+    job = Job(12, "nccl")
+    rows = [job.group(range(first, first + 4), "shards") for first in (0, 4, 8)]
+    columns = [job.group(range(first, 12, 4), "replicas") for first in range(4)]
+    for _ in range(8):
+        for group in (*rows, *columns):
+            job.call(group)
+    for row in rows:
+        there = [rank for rank in row.members if rank not in missing]
+        job.call(row, "all_gather", there, done=len(there) == len(row.members))
+    for column in columns:
+        job.call(column, "all_reduce", [rank for rank in column.members if rank not in missing], done=False)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("missing", "lost", "who"),
+    [({5}, {5, 10}, {5}), ({5}, {5, 10, 3}, {5}), ({5, 2}, {5, 2}, set()), ({5}, {5, 7, 10}, set())],
+    ids=["a lost victim", "two of them", "two are missing first", "two in one call"],
+)
+def test_of_silent_ranks_one_is_missing_in_what_others_stand_in_first(
+    missing: set[int], lost: set[int], who: set[int], tmp_path: Path
+) -> None:
+    """Rank 10 may wait in its column, to which rank 6 has not come: it stands in its row, which lacks rank 5."""
+    job = grid(missing)
+    found = Collection(12, job.now_ns + 60 * SECOND)
+    for rank in set(range(12)) - lost:
+        found.rank(rank)
+        found.dump(job, rank)
+    verdict = verdict_of(found.write(tmp_path))
+    assert (named(verdict), verdict.outcome) == (who, Outcome.HANG)
+    assert {suspect.confidence for suspect in verdict.suspects} <= {Confidence.SUSPECT}
+
+
 @pytest.mark.parametrize(("stacks", "ranks"), [((0, 1, 3, 5), set()), ((0, 1), {2}), ((0, 1, 3, 4, 5), {2})])
 def test_a_silent_rank_between_gaps_may_have_been_lost_as_well(
     stacks: tuple[int, ...], ranks: set[int], tmp_path: Path
