@@ -254,8 +254,10 @@ WORDS = (
         StageName.DATA,
         "dataloader dataloaders dataset datasets prefetch prefetcher collate collator tokenize tokenizer datapipe datamodule",
         "load loading get next read fetch prepare build make iter iterate stream pull open download decode parse refill receive wait",
-        "data batch batches minibatch minibatches sample samples example examples record records shard shards token tokens corpus image images loader input inputs file files",
+        "data batch batches minibatch minibatches sample samples example examples record records shard shards token tokens corpus image images loader input inputs file files documents sequences prompts texts",
     ),
+    # Stages of a pipeline receive microbatches and wait for them: that is no data.
+    _words(StageName.DATA, "", "load loading next read fetch prepare build pull download", "microbatch microbatches"),
     _words(
         StageName.BACKWARD,
         "backward backprop gradients grads",

@@ -140,6 +140,11 @@ def test_data_loading_inside_evaluation_stays_data_loading() -> None:
     ("function", "stage"),
     [
         ("load_batch", StageName.DATA),
+        ("load_microbatch", StageName.DATA),
+        ("receive_microbatch", StageName.UNKNOWN),
+        ("wait_for_microbatches", StageName.UNKNOWN),
+        ("next_sequences", StageName.DATA),
+        ("all_sequences_done", StageName.UNKNOWN),
         ("ShardReader.__next__", StageName.DATA),
         ("save_model_state", StageName.CHECKPOINT),
         ("writeCheckpoint", StageName.CHECKPOINT),
