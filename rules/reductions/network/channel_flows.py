@@ -30,8 +30,8 @@ _LEAST_FLOWS = 5
 _RECURRENCE = 0.6
 # Of a short record, flows that all stay many times as long as those of many others are no chance either.
 _FEW_FLOWS, _EXTREME_FACTOR, _MANY_PEERS = 3, 4.0, 4
-# A flow has eight buffers at its NIC at most (NCCL_STEPS), and shares it with that of another channel.
-_MOST_QUEUED = 16
+MOST_QUEUED = 16
+"""A flow has eight buffers at its NIC at most (NCCL_STEPS), and shares it with that of another channel."""
 # Newest flows in a row that are slow: one is an accident.
 _NEWEST = 2
 # Messages of peers differ by a few per cent.
@@ -118,7 +118,7 @@ class ChannelFlows:
 
         Buffers that stay longer than all that can queue in front of them do not only queue.
         """
-        stays = self.typical_ns / max(_MOST_QUEUED * self.expected_ns, 1.0) if self.peers and self.recurs else 0.0
+        stays = self.typical_ns / max(MOST_QUEUED * self.expected_ns, 1.0) if self.peers and self.recurs else 0.0
         return max(self.usual_rate / self.rate if self.rate else 1.0, stays)
 
 

@@ -9,7 +9,7 @@ from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_SHARE, CallPaces
-from forensics.rules.reductions.network.channel_flows import ChannelFlows, by_link, channel_flows
+from forensics.rules.reductions.network.channel_flows import MOST_QUEUED, ChannelFlows, by_link, channel_flows
 from forensics.rules.reductions.network.ended_flows import Windows, busiest, show_ended_flows
 from forensics.rules.reductions.network.flow_stages import FlowStages, flow_stages
 from forensics.rules.reductions.network.full_lines import full_links
@@ -86,11 +86,13 @@ class Slowness:
         """Links that are slow again and again, with the channel that loses most; work requests must not speak against it.
 
         Where they say the same, less than half of the rate counts too, and of a short record a few flows. Before the slowest
-        link of a ring buffers queue: one whose group is as fast as others is not slow.
+        link of a ring buffers queue: one whose group is as fast as others is not slow. So they do around a GPU that is late.
         """
         found = {link: self._slow_channel(link, least_slowdown, least_share) for link in self.channels}
         return {
-            link: channel for link, channel in found.items() if channel is not None and not self._is_of_proxy(link, channel)
+            link: channel
+            for link, channel in found.items()
+            if channel is not None and not self._is_of_proxy(link, channel) and not self._is_of_gpu(link, channel)
         }
 
     def _slow_channel(self, link: Link, least_slowdown: float, least_share: float) -> ChannelFlows | None:
@@ -153,6 +155,11 @@ class Slowness:
         pause = self.pauses.get(link)
         paused = pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * channel.excess_ns
         return paused or self._is_seen_late(channel)
+
+    def _is_of_gpu(self, link: Link, channel: ChannelFlows) -> bool:
+        """Whether its buffers may queue at once: the GPU of one end takes chunks late, and no work requests are counted."""
+        held = any(hold.rank in link and hold.communicator == channel.communicator for hold in self.holds)
+        return held and self.pair(*link) is None and channel.typical_ns < MOST_QUEUED * channel.expected_ns
 
     def _is_seen_late(self, channel: ChannelFlows) -> bool:
         """Whether gaps between polls account for what its chunks, one by one, seem to stay too long."""

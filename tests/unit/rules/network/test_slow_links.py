@@ -9,6 +9,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.network.channel_flows import ChannelFlows, channel_flows
+from forensics.rules.reductions.network.gpu_holds import GpuHold
 from forensics.rules.reductions.network.pair_rates import PairRate
 from forensics.rules.reductions.network.poll_gaps import poll_gaps
 from forensics.rules.reductions.network.proxy_pauses import pauses
@@ -289,3 +290,20 @@ def test_a_proxy_sees_every_chunk_of_a_flow_late(chunks: int, gap_ms: float, is_
 def test_how_often_a_flow_goes_through_its_buffers(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 8, lambda sender, receiver, step: (1.0, 1.0, 1.0, 1.0, 1.0))
     assert {each.rounds for each in channel_flows(connection)} == {2.0}
+
+
+@pytest.mark.parametrize(
+    ("typical_ms", "held", "counted", "is_slow"),
+    [(5, 1, False, False), (5, None, False, True), (5, 1, True, True), (40, 1, False, True), (5, 3, False, True)],
+    ids=["around a late GPU", "none is late", "work requests say so", "longer than a queue", "the GPU of another rank"],
+)
+def test_buffers_queue_around_a_gpu_that_is_late(typical_ms: float, held: int | None, counted: bool, is_slow: bool) -> None:
+    """All that waited for it is handed to the NIC at once."""
+    took = typical_ms * MS
+    flows = ChannelFlows(
+        "ring", "all_reduce", 0, 1, 0, 1 << 24, 20, 20, 1.0 * MS, took, 20 * took, 0.5, 1e9, 4e9, None, 7, "0.frx"
+    )
+    hold = GpuHold(held or 0, "ring", "all_reduce", (0, 1, 2, 3), 20, 20, 3, 1e5, 4e6, 8e7, 0.2, 0, True, None, "1.frx")
+    pairs = (PairRate(0, 1, "#1", None, 1, 100, 1e9, 2e9, 8, 0.0, 0.0, "0.frx"),) if counted else ()
+    known = Slowness(channels={(0, 1): (flows,)}, pairs=pairs, holds=(hold,) if held is not None else ())
+    assert ((0, 1) in known.slow_links()) is is_slow
