@@ -52,10 +52,14 @@ _PAUSE = "a host is held up for as long now and then in a sound job: garbage col
 _HICCUP = "one step longer by so little is no fault: an allocation of memory holds a host up for as long"
 _SHOWN, _MS = 3, 1_000_000
 _LARGEST_NODE = 8  # GPUs of a node: somebody can look at them one by one
+# Of all steps: where so many are neither usual nor long, samples differ in length. A step that is so many times as much longer
+# as the longest of these is so for another reason: the longest of seventy lengths with an exponential tail hardly ever is.
+_MANY, _FAR = 0.25, 3.0
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
 _DIFFER = "most steps of this job are longer than its usual ones: a step or two that are longer still accuse nobody"
+_LENGTHS = "its steps are of many lengths: one step in which a rank computes for longer still may have had longer samples"
 _AS_LONG = "as many steps were nearly as long, and nobody held them up that is seen: so the steps of this job differ"
 _BEFORE_BARRIER = "it came late to barriers alone, which make the others wait while one rank saves, evaluates or sets up"
 _LACKS_CORES = "the hosts of the job are short of CPU: a rank that is ready to go on waits for a core by so much there"
@@ -172,6 +176,8 @@ def _by_design(
     differ = 2 * delays.usual < delays.steps and worst.excess_ns < thresholds["least_steps_lost"] * delays.typical_ns
     if seldom and differ:
         return _DIFFER
+    if seldom and not (worst.is_transfer or worst.on_host) and _is_of_many_lengths(delays, worst):
+        return _LENGTHS
     is_small = _is_small(delays, found, thresholds)
     if worst.is_transfer and seldom and nearly_as_long(delays, found, worst):
         return _AS_LONG
@@ -195,6 +201,12 @@ def _by_design(
         return _HICCUP
     least, most = (thresholds[name] * _MS for name in ("least_pause_ms", "most_pause_ms"))
     return _PAUSE if pauses and seldom and is_brief(delays, found, least, most) else None
+
+
+def _is_of_many_lengths(delays: Delays, worst: Delay) -> bool:
+    """Whether so many steps are neither usual nor long that it may be the longest of them."""
+    is_many = len(delays.between_ns) > _MANY * delays.steps
+    return is_many and worst.excess_ns < _FAR * max(delays.between_ns)
 
 
 def _cause(delay: Delay) -> Cause:

@@ -67,7 +67,8 @@ class Delays:
 
     `usual` of them tell what is usual: a step takes `typical_ns`. `unexplained` long steps have no root that is seen. `ranks`
     show whole steps, `timed` of them the time inside their calls. `unexplained_ns` is by what those were longer.
-    `may_have_messages`: ranks send to each other, or (gloo) make calls that no recorder keeps.
+    `between_ns` is by what those were longer that are neither usual nor long. `may_have_messages`: ranks send to each other, or
+    (gloo) make calls that no recorder keeps.
     """
 
     found: tuple[Delay, ...]
@@ -78,6 +79,7 @@ class Delays:
     ranks: frozenset[int]
     timed: frozenset[int]
     unexplained_ns: tuple[float, ...] = ()
+    between_ns: tuple[float, ...] = ()
     may_have_messages: bool = True
 
     def __bool__(self) -> bool:

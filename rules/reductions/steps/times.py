@@ -144,6 +144,12 @@ class StepTimes:
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 
+    def between(self) -> tuple[float, ...]:
+        """The ns by which those steps were longer than usual that are neither usual nor long."""
+        ordinary = np.union1d(self.usual, [number for number, _ in self.long()])
+        found = self.length[~np.isin(self.number, ordinary)]
+        return tuple((found - np.median(self.length[np.isin(self.number, self.usual)])).tolist()) if len(found) else ()
+
 
 def longer_since(length: Floats) -> int | None:
     """The place from which on steps (ns) are lastingly longer, those before below the gate of them; None where none is."""

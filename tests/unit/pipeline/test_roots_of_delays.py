@@ -36,7 +36,8 @@ def delay(
 
 def findings(
     found: Sequence[Delay], timed: int = RANKS, factor: float | None = None, hosts: int = RANKS, beside_ms: Sequence[int] = (),
-    usual: int = STEPS - 1, short: BusyHosts = ENOUGH, typical_ms: int = 500, cpu: HostCpu = UNREAD,
+    usual: int = STEPS - 1, between_ms: Sequence[int] = (), short: BusyHosts = ENOUGH, typical_ms: int = 500,
+    cpu: HostCpu = UNREAD,
 ) -> list[Finding]:  # fmt: skip
     """What the rule finds, where the first ranks have the time inside calls, the GPU of rank 1 is `factor` times slower.
 
@@ -55,6 +56,7 @@ def findings(
         ranks,
         frozenset(range(timed)),
         unexplained_ns=unexplained,
+        between_ns=tuple(float(excess * MS) for excess in between_ms),
     )
     signs = {} if factor is None else {1: (Sign(Oddity.SHARED, "another process", "smi", factor),)}
     rule = find("FX175")
@@ -211,6 +213,27 @@ def test_a_long_step_among_steps_that_differ_anyway_is_nobodys(
     """On a busy network each step waits for somebody else, bit by bit."""
     late = [replace(delay(1, 0.0, step=step), excess_ns=excess_ms * MS) for step in steps]
     assert bool(findings(late, usual=usual)) is is_named
+
+
+@pytest.mark.parametrize(
+    ("between", "steps", "excess_ms", "is_transfer", "is_named"),
+    [
+        (6, (7,), 1000, False, False),
+        (4, (7,), 1000, False, True),
+        (6, (7,), 1600, False, True),
+        (6, (7, 9, 12), 1000, False, True),
+        (6, (7,), 1000, True, True),
+    ],
+    ids=["many lengths", "few", "far longer", "again and again", "a transfer"],
+)
+def test_the_longest_of_steps_of_many_lengths_is_nobodys(
+    between: int, steps: tuple[int, ...], excess_ms: int, is_transfer: bool, is_named: bool
+) -> None:
+    """Samples of many lengths: some rank has the longest of all."""
+    late = [replace(delay(1, 0.0, step=step, is_spread=False), excess_ns=excess_ms * MS) for step in steps]
+    late = [replace(each, is_transfer=is_transfer, ranks=(1, 2) if is_transfer else (1,)) for each in late]
+    lengths = [500, *range(100, 100 * between, 100)]
+    assert bool(findings(late, usual=STEPS - 1 - between, between_ms=lengths)) is is_named
 
 
 @pytest.mark.parametrize(
