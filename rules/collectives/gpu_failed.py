@@ -45,7 +45,7 @@ def _evaluate(
     first = errors.first(
         {rank for root in (*graph.roots, *graph.reported_roots) for rank in root.ranks}
         | {rank for rank in errors.by_rank if roster.rank(rank).dead}
-        | {rank for rank in unseen if (error := errors.by_rank.get(rank)) and not error.of_peer}
+        | {rank for rank, others in unseen.items() if not _may_be_echo(rank, others, errors, roster)}
         | {rank for rank, error in errors.by_rank.items() if error.is_lost and _left_out(rank, roster, graph)}
         | {rank for rank, error in errors.by_rank.items() if error.of_device and _was_lost(rank, roster, logged.failures)}
     )
@@ -81,6 +81,12 @@ def _beside_unseen(roster: Roster, graph: WaitGraph, errors: GpuErrors) -> Itera
             whom = {other for other in graph.awaited(rank) if other not in graph.waits_for}
         if whom and unseen.issuperset(whom):
             yield rank, tuple(sorted(whom))
+
+
+def _may_be_echo(rank: int, others: tuple[int, ...], errors: GpuErrors, roster: Roster) -> bool:
+    """Whether one of the others may have caused the error: a GPU of the same host, or of one that is not known."""
+    host = roster.host_of(rank)
+    return errors.by_rank[rank].of_peer and (host is None or bool({host, None} & {roster.host_of(other) for other in others}))
 
 
 def _left_out(rank: int, roster: Roster, graph: WaitGraph) -> bool:

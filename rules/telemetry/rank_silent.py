@@ -10,6 +10,7 @@ from forensics.model import Belief, Cause, Component, Confidence, Evidence, Find
 from forensics.rules.interface import Rule
 from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.calls.shim_calls import Calls
+from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.mismatch.disagreements import BlockingMismatches, vote
 from forensics.rules.reductions.network.failed_queue_pairs import FailedQueuePairs
 from forensics.rules.reductions.ranks.roster import Roster, SeenProcesses, UnplacedFiles
@@ -35,6 +36,7 @@ def _evaluate(
     text: EvidenceText,
     unplaced: UnplacedFiles,
     failed: FailedQueuePairs,
+    errors: GpuErrors,
     messages: LastMessages,
     processes: SeenProcesses,
 ) -> Iterator[Finding]:
@@ -50,7 +52,7 @@ def _evaluate(
     if (first := _missed_first(graph, silent)) is not None:
         yield _in_front(_finding(roster, graph, text, (first,), ()), silent)
     elif 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
-        found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, silent)))
+        found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, errors, silent)))
         found = _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
         yield _with_others_apart(found, text, _calls_of_waiters(graph, stacks, silent[0]))
 
@@ -120,9 +122,13 @@ def _excused(graph: WaitGraph, rank: int) -> bool:
     return any(set(wait.unheard) - waiting - {rank} for wait in graph.waiting_for(rank))
 
 
-def _doubts(graph: WaitGraph, groups: Communicators, silent: Collection[int]) -> Iterator[Evidence]:
-    """Where a dump was not to be expected of a rank, its absence says little."""
-    waits = {wait.communicator for rank in silent for wait in graph.waiting_for(rank)}
+def _doubts(graph: WaitGraph, groups: Communicators, errors: GpuErrors, silent: Collection[int]) -> Iterator[Evidence]:
+    """Where a dump was not to be expected of a rank, or a GPU of one that waits failed, its absence says little."""
+    awaited = [wait for rank in silent for wait in graph.waiting_for(rank)]
+    failed = [rank for rank in errors.by_rank if any(rank in wait.waiting for wait in awaited)]
+    for rank in failed[:1]:
+        yield replace(errors.statement(rank), supports=False)
+    waits = {wait.communicator for wait in awaited}
     for group in groups:
         if group.label in waits and group.backend in _WHERE_NOTICED:
             why = f"{group.backend} writes a dump only where a failure was noticed: a rank that waits for nothing leaves none"

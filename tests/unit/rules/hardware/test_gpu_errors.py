@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from forensics.case.build import open_case
+from forensics.case.database import insert_rows
 from forensics.model import Cause, Confidence, Verdict
+from forensics.rules.diagnosis import diagnose
 from forensics.rules.engine import supply_of
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from tests.recordings.collection import Collection, iso_time, pid_of, whole
@@ -196,6 +198,26 @@ def test_a_gpu_with_an_error_of_its_own_is_named_beside_a_rank_of_which_nothing_
     failed = [suspect for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT]
     assert {each for suspect in failed for each in suspect.ranks} == ranks
     assert all((suspect.confidence is not Confidence.SUSPECT) is sure for suspect in failed)
+
+
+@pytest.mark.parametrize(("host", "first"), [("gpu-017", {1}), ("gpu-018", {2})], ids=["of its host", "of another host"])
+def test_what_a_peer_can_cause_is_an_echo_of_gpus_of_the_same_host_only(host: str, first: set[int], tmp_path: Path) -> None:
+    """An error of an NVLink; of rank 1 nothing is seen, and it may be inside the same call. Neither is sure."""
+    found = Collection(4, collected().at_ns)
+    recorded = job(absent=1)
+    for rank in (0, 2, 3):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[ALL_REDUCE] * 3)
+        found.dump(recorded, rank)
+    found.kernel_log(
+        "[    9.000001] Linux version 6.8.0", xid("74, pid={pid}, name=python, NVLink: fatal error detected on link 3")
+    )
+    connection = open_case([found.write(tmp_path)])
+    insert_rows(connection, "ranks", "source_id rank host", [(0, 1, host)])
+    suspects = diagnose(connection).suspects
+    assert set(suspects[0].ranks) == first
+    assert {suspect.confidence for suspect in suspects if suspect.ranks == (1,)} <= {Confidence.SUSPECT}
 
 
 @pytest.mark.parametrize(("text", "at_work", "ranks"), [
