@@ -62,6 +62,7 @@ def _evaluate(
         by_itself = found.own_share >= thresholds["least_own_share"] and not _is_seen_late(slowness, found)
         if alike and found.rank not in at_slow_links | passing_on and by_itself and _material(found, thresholds):
             late.setdefault(found.rank, found)
+    victims = {rank for each in late.values() for rank in each.members} - set(late)
     for together in _in_step(groups, late):
         ranks, members, held = _narrowed([late[rank] for rank in together], thresholds)
         those = [late[rank] for rank in ranks]
@@ -74,9 +75,8 @@ def _evaluate(
         refined = hardware.refined(finding, _REFINED)
         refined = hardware.on_one_link(refined) if refined.members is Members.EACH else refined
         yield doubted(refined, (*small, *waits_for_cores(cpu, roster, ranks)))
-        if victims := {rank for each in late.values() for rank in each.members} - set(late):
-            yield blocked_ranks(victims)
-    for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, roster, thresholds):
+        yield from [blocked_ranks(victims)] if victims else []
+    for hold in _single_holds(slowness, {*late, *at_slow_links, *passing_on}, victims, roster, thresholds):
         yield hardware.refined(_held_finding(roster, text, hold), (Cause.COMPUTE_SLOW,))
 
 
@@ -90,11 +90,15 @@ def _is_usual(ranks: Sequence[int], late: Mapping[int, Straggler], master: int) 
     return tuple(ranks) == (master,) and not late[master].had_onset
 
 
-def _single_holds(slowness: Slowness, others: Collection[int], roster: Roster, thresholds: Thresholds) -> Iterator[GpuHold]:
+def _single_holds(
+    slowness: Slowness, others: Collection[int], victims: Collection[int], roster: Roster, thresholds: Thresholds
+) -> Iterator[GpuHold]:
     """GPUs that are slow inside operations whose ranks come in time, each once, by what it loses most in."""
     seen = set(others)
     for hold in slowness.holds:
-        if hold.share >= _least_share(hold, min(roster.ranks, default=0), thresholds) and hold.rank not in seen:
+        # Who waits for a late rank comes late to all places of other rings.
+        out = hold.rank in seen or (hold.of_rings and hold.rank in victims)
+        if hold.share >= _least_share(hold, min(roster.ranks, default=0), thresholds) and not out:
             seen.add(hold.rank)
             yield hold
 

@@ -182,5 +182,8 @@ def test_a_gpu_compared_with_other_places_costs_as_much_as_a_late_rank(
     onset, of_rings, members = changes.get("had_onset", False), changes.get("of_rings", True), (0, 1, 2, 3)
     hold = GpuHold(rank, "ring", "all_reduce", members, 16, 16, 3, MS, 20 * MS, 3e8, share, 0, onset, None, "x", of_rings)
     roster = Roster({each: RankFacts(each) for each in members}, 4)
-    found = [*_single_holds(Slowness(holds=(hold,)), (), roster, thresholds(RULE, {}))]
+    found, behind = (
+        [*_single_holds(Slowness(holds=(hold,)), (), waits, roster, thresholds(RULE, {}))] for waits in ((), {rank})
+    )
     assert bool(found) is named
+    assert not (of_rings and behind)  # it waits for a late rank elsewhere
