@@ -173,6 +173,19 @@ def test_an_error_of_a_rank_that_waits_for_another_is_not_its_cause(tmp_path: Pa
     assert any("does not explain" in label.reason for label in verdict.labels)
 
 
+def without_rank_1(line: str) -> Collection:
+    """A collection of the other three, which are all inside one call, with a line of the kernel log."""
+    found = Collection(4, collected().at_ns)
+    recorded = job(absent=1)
+    for rank in (0, 2, 3):
+        found.rank(rank)
+        found.samples(rank)
+        found.stacks(rank, *[ALL_REDUCE] * 3)
+        found.dump(recorded, rank)
+    found.kernel_log("[    9.000001] Linux version 6.8.0", line)
+    return found
+
+
 @pytest.mark.parametrize(
     ("text", "ranks", "sure"),
     [
@@ -186,14 +199,7 @@ def test_a_gpu_with_an_error_of_its_own_is_named_beside_a_rank_of_which_nothing_
     text: str, ranks: set[int], sure: bool, tmp_path: Path
 ) -> None:
     """Rank 1 was not collected: it may be inside the same call, held up by the GPU that is lost, or be late itself."""
-    found = Collection(4, collected().at_ns)
-    recorded = job(absent=1)
-    for rank in (0, 2, 3):
-        found.rank(rank)
-        found.samples(rank)
-        found.stacks(rank, *[ALL_REDUCE] * 3)
-        found.dump(recorded, rank)
-    found.kernel_log("[    9.000001] Linux version 6.8.0", xid(text))
+    found = without_rank_1(xid(text))
     verdict = verdict_of(found.write(tmp_path))
     failed = [suspect for suspect in verdict.suspects if suspect.cause is Cause.GPU_FAULT]
     assert {each for suspect in failed for each in suspect.ranks} == ranks
@@ -203,16 +209,7 @@ def test_a_gpu_with_an_error_of_its_own_is_named_beside_a_rank_of_which_nothing_
 @pytest.mark.parametrize(("host", "first"), [("gpu-017", {1}), ("gpu-018", {2})], ids=["of its host", "of another host"])
 def test_what_a_peer_can_cause_is_an_echo_of_gpus_of_the_same_host_only(host: str, first: set[int], tmp_path: Path) -> None:
     """An error of an NVLink; of rank 1 nothing is seen, and it may be inside the same call. Neither is sure."""
-    found = Collection(4, collected().at_ns)
-    recorded = job(absent=1)
-    for rank in (0, 2, 3):
-        found.rank(rank)
-        found.samples(rank)
-        found.stacks(rank, *[ALL_REDUCE] * 3)
-        found.dump(recorded, rank)
-    found.kernel_log(
-        "[    9.000001] Linux version 6.8.0", xid("74, pid={pid}, name=python, NVLink: fatal error detected on link 3")
-    )
+    found = without_rank_1(xid("74, pid={pid}, name=python, NVLink: fatal error detected on link 3"))
     connection = open_case([found.write(tmp_path)])
     insert_rows(connection, "ranks", "source_id rank host", [(0, 1, host)])
     suspects = diagnose(connection).suspects
