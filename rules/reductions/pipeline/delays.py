@@ -78,7 +78,7 @@ def delays(connection: DuckDBPyConnection, times: StepTimes, layout: Layout) -> 
         ranks=frozenset(times.ranks),
         timed=_timed(times),
         unexplained_ns=tuple(excess for number, excess in long if not found[number]),
-        between_ns=times.between(),
+        between_ns=times.between(long),
         may_have_messages=bool(long) and bool(connection.execute(_MESSAGES).fetchall()),
     )
 

@@ -144,9 +144,9 @@ class StepTimes:
         pairs = zip(self.number[chosen].tolist(), excess[chosen].tolist(), strict=True)
         return [(number, excess) for number, excess in pairs]
 
-    def between(self) -> tuple[float, ...]:
-        """The ns by which those steps were longer than usual that are neither usual nor long."""
-        ordinary = np.union1d(self.usual, [number for number, _ in self.long()])
+    def between(self, long: Iterable[tuple[int, float]]) -> tuple[float, ...]:
+        """The ns by which those steps were longer than usual that are neither usual nor long (`long`)."""
+        ordinary = np.union1d(self.usual, [number for number, _ in long])
         found = self.length[~np.isin(self.number, ordinary)]
         return tuple((found - np.median(self.length[np.isin(self.number, self.usual)])).tolist()) if len(found) else ()
 
