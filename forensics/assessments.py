@@ -78,3 +78,13 @@ class Assessment:
     evidence: tuple[Evidence, ...] = ()
     fault: int | None = None
     withheld: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOutcome:
+    """What became of one rule: fired, silent, ruled out by evidence, or not applicable, with the reason."""
+
+    rule: str
+    name: str
+    status: str
+    reason: str

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from forensics.assessments import Assessment as Assessment
 from forensics.assessments import Evidence as Evidence
 from forensics.assessments import Family as Family
+from forensics.assessments import RuleOutcome as RuleOutcome
 from forensics.assessments import Symptom as Symptom
 from forensics.assessments import SymptomKind as SymptomKind
 from forensics.critical_paths import CriticalPathRow as CriticalPathRow
 from forensics.critical_paths import PassRow as PassRow
 from forensics.critical_paths import PathRank as PathRank
+from forensics.incomplete_graphs import GraphPassRow as GraphPassRow
+from forensics.incomplete_graphs import IncompleteGraphRow as IncompleteGraphRow
 from forensics.parallel_layout import AxisRow as AxisRow
 from forensics.parallel_layout import GridRow as GridRow
 from forensics.parallel_layout import LayoutRow as LayoutRow
@@ -234,16 +237,6 @@ class CoverageRow:
     absent: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleOutcome:
-    """What became of one rule: fired, silent, ruled out by evidence, or not applicable, with the reason."""
-
-    rule: str
-    name: str
-    status: str
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDefect:
     """A public defect whose signs were seen: in each version from `since` on that is older than `fixed`, on `machine` if given.
@@ -297,4 +290,5 @@ class Verdict:
     known_defects: tuple[KnownDefect, ...] = ()
     layout: LayoutRow | None = None
     critical_path: CriticalPathRow | None = None
+    incomplete_graph: IncompleteGraphRow | None = None
     clocks: tuple[ClockOffsetRow, ...] = ()

@@ -51,6 +51,7 @@ from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.finished import Finished
 from forensics.rules.reductions.logs.log_evidence import Logged, only_logs, shows_the_end
 from forensics.rules.reductions.network.went_wrong import JobOnset
+from forensics.rules.reductions.pipeline.incomplete_graph import Stopped, incomplete_graph_row, stopped
 from forensics.rules.reductions.pipeline.path_rows import critical_path_row
 from forensics.rules.reductions.pipeline.rows import layout_row
 from forensics.rules.reductions.progress.liveness import Liveness
@@ -101,8 +102,7 @@ def _verdict(
     pace = speed_of_sound(supply.get(Speed), supply.get(StepTimes), compared, cleared)
     end = supply.get(Finished)
     healthy = sound(motion, pace, judged.symptoms, supply.call(unrecorded_ranks), signs, compared, end)
-    still = _stands_still(graph, supply.get(WaitStates), roster)
-    heard = supply.get(Logged)
+    heard, still = supply.get(Logged), _stands_still(graph, supply.get(WaitStates), roster)
     reported = "a report in the logs names ranks that did not come" if heard.overdue else still
     reason = "somebody gave up waiting" if heard.stalled else reported
     ended = shows_the_end(roster, heard)
@@ -140,6 +140,7 @@ def _verdict(
         layout=supply.call(layout_row),
         clocks=clock_offsets(connection),
         critical_path=supply.call(critical_path_row) if outcome is Outcome.SLOWDOWN else None,
+        incomplete_graph=supply.call(incomplete_graph_row, {Stopped: stopped(suspects)}),
         known_defects=() if outcome in (Outcome.HEALTHY, Outcome.SLOWDOWN) else shown_defects(connection, groups, suspects),
     )
 

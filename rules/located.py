@@ -108,7 +108,7 @@ def _halted(each: HaltedPass, found: Halt) -> Evidence:
         else "has not received its message, which was offered"
     )
     either = f", or {each.behind.direction} of microbatch {each.behind.microbatch} behind it," if each.behind else ""
-    passes = f"{found.complete} of {found.of} passes of the step are complete"
+    passes = f"{found.complete.sum()} of {len(found.complete)} passes of the step are complete"
     return Evidence(f"its pipeline halted where {pass_text(each.place, each.ranks)}{either} {what}; {passes}", None)
 
 

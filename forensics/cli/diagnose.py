@@ -81,7 +81,7 @@ def diagnose(
     form: Annotated[
         Format,
         typer.Option(
-            "--format", "-f", help="Form of the report; html is one page, svg the critical path of a slow step, or who waits."
+            "--format", "-f", help="Form of the report; html is one page, svg the passes of a pipeline, or who waits."
         ),
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to a file.")] = None,
@@ -209,11 +209,12 @@ def _curves(connection: DuckDBPyConnection, verdict: Verdict, with_operators: bo
 
 
 def _drawn(verdict: Verdict) -> str:
-    """The critical path of the slowest step, else who waits for whom."""
-    from forensics.report import drawing, path_svg, wait_graph
+    """The critical path of the slowest step, else the incomplete graph of a pipeline that stopped, else who waits for whom."""
+    from forensics.report import drawing, halt_svg, path_svg, wait_graph
 
-    path = verdict.critical_path
-    found = path_svg.drawn(path) if path is not None else wait_graph.drawn(verdict)
+    path, graph = verdict.critical_path, verdict.incomplete_graph
+    passes = path_svg.drawn(path) if path else halt_svg.drawn(graph) if graph else None
+    found = passes or wait_graph.drawn(verdict)
     if found is None:
         raise ForensicsError("nothing to draw: no rank is known to wait, and no pass was dated", ExitCode.INSUFFICIENT)
     return drawing.alone(found)

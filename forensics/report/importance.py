@@ -4,8 +4,17 @@ from __future__ import annotations
 
 _FIRST = (
     *("EVIDENCE", "NEXT STEPS", "WHY NOT THE NEXT BEST", "CAVEATS", "WHAT WOULD CHANGE THIS VERDICT", "KNOWN DEFECTS"),
-    *("DETAILS", "LAST LOG LINES", "WHO WAITS FOR WHOM", "WAITING", "WHERE EVERYONE IS", "GROUPS", "CRITICAL PATH", "STAGES"),
-    *("NIC RATES", "TIMELINE", "CLOCKS OF HOSTS", "COVERAGE", "COULD NOT BE READ"),
+    *(
+        "DETAILS",
+        "LAST LOG LINES",
+        "WHO WAITS FOR WHOM",
+        "WAITING",
+        "WHERE EVERYONE IS",
+        "GROUPS",
+        "CRITICAL PATH",
+        "INCOMPLETE GRAPH",
+    ),
+    *("STAGES", "NIC RATES", "TIMELINE", "CLOCKS OF HOSTS", "COVERAGE", "COULD NOT BE READ"),
 )
 REASSURING = ("RULED OUT", "ALTERNATIVES", "OBSERVED", "HYPOTHESES")
 """Parts that one reads when the verdict is in doubt; they come last."""

@@ -85,6 +85,7 @@ def _additions(verdict: Verdict) -> dict[str, Any]:
         "known_defects": [_with_evidence(each) for each in verdict.known_defects],
         "clocks": _rows(verdict.clocks),
         "layout": asdict(verdict.layout) if verdict.layout else None,
+        "incomplete_graph": asdict(verdict.incomplete_graph) if verdict.incomplete_graph else None,
         "bundle_sha256": verdict.bundle_sha256,
         "tool": f"forensics {forensics.__version__}",
     }

@@ -7,7 +7,20 @@ from dataclasses import replace
 from itertools import chain
 
 from forensics.model import Evidence, KnownDefect, Suspect, TimelineEntry, Verdict
-from forensics.report import clocks, coverage, frontier, gantt, group_rows, ranks, rate_lines, stack_tree, suspects, times, why
+from forensics.report import (
+    clocks,
+    coverage,
+    frontier,
+    gantt,
+    group_rows,
+    halt_chart,
+    ranks,
+    rate_lines,
+    stack_tree,
+    suspects,
+    times,
+    why,
+)
 from forensics.report.rates import NO_CURVES, RateCurves
 from forensics.report.section import Item, Section
 from forensics.report.stack_grid import stack_grid
@@ -45,6 +58,7 @@ def sections(
         stack_grid(verdict, _most(all_ranks)),
         Section("GROUPS", tuple(group_rows.items(verdict, verdict.groups, _most(all_ranks)))),
         critical_path(verdict, width, all_ranks),
+        incomplete_graph(verdict, width, all_ranks),
         *stages(verdict, all_ranks),
         rate_lines.section(curves, verdict, width),
         Section("TIMELINE", tuple(_timeline(verdict))),
@@ -151,6 +165,13 @@ def critical_path(verdict: Verdict, width: int, all_ranks: bool = False, brief: 
     path, room = verdict.critical_path, width - _BESIDE_CHART
     rows = () if path is None else gantt.brief_lines(path, room) if brief else gantt.lines(path, room, all_ranks)
     return Section("CRITICAL PATH", tuple(Item(text, marker, drawing=drawing) for marker, text, drawing in rows))
+
+
+def incomplete_graph(verdict: Verdict, width: int, all_ranks: bool = False) -> Section:
+    """The passes of the step in which the pipeline of a suspect stopped."""
+    graph = verdict.incomplete_graph
+    rows = () if graph is None else halt_chart.lines(graph, width - _BESIDE_CHART, all_ranks)
+    return Section("INCOMPLETE GRAPH", tuple(Item(text, marker, drawing=drawing) for marker, text, drawing in rows))
 
 
 def _timeline(verdict: Verdict) -> Iterator[Item]:

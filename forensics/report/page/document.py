@@ -10,7 +10,19 @@ from dataclasses import replace
 
 import forensics
 from forensics.model import Verdict
-from forensics.report import drawing, frontier, frontier_svg, gantt, head, outline, path_svg, rates_svg, wait_graph
+from forensics.report import (
+    drawing,
+    frontier,
+    frontier_svg,
+    gantt,
+    halt_chart,
+    halt_svg,
+    head,
+    outline,
+    path_svg,
+    rates_svg,
+    wait_graph,
+)
 from forensics.report.drawing import Drawing
 from forensics.report.importance import REASSURING, importance
 from forensics.report.markup import Markup, join, tag, text
@@ -98,6 +110,9 @@ def _content(section: Section, verdict: Verdict, all_ranks: bool) -> Markup:
     if section.title == "CRITICAL PATH" and verdict.critical_path:
         words = tables.items(Item(said, marker) for marker, said in gantt.words(verdict.critical_path))
         return join((_figure(path_svg.drawn(verdict.critical_path)), words))
+    if section.title == "INCOMPLETE GRAPH" and verdict.incomplete_graph:
+        words = tables.items(Item(said, marker) for marker, said in halt_chart.words(verdict.incomplete_graph))
+        return join((_figure(halt_svg.drawn(verdict.incomplete_graph)), words))
     return tables.items(section.items, is_grid=section.title == "STACK GRID")
 
 

@@ -34,14 +34,18 @@ class HaltedPass:
     behind: CallPlace | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Halt:
-    """The halted passes of one pipeline, how many of the passes of the step were complete, and of how many microbatches."""
+    """The halted passes of one pipeline, and the graph of its step with the passes that are `complete`, by node."""
 
     passes: tuple[HaltedPass, ...]
-    complete: int
-    of: int
-    microbatches: int
+    step: Iteration
+    complete: Flags
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of the step."""
+        return int(self.step.microbatch.max()) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +91,7 @@ def halt(rank: int, places: CallPlaces, layout: Layout) -> Halt | None:
         )
         for node in halted(passes.graph, complete).tolist()
     )
-    return Halt(found, int(complete.sum()), passes.graph.size, int(passes.microbatch.max()) + 1)
+    return Halt(found, passes, complete)
 
 
 def _behind(passes: Iteration, node: int) -> CallPlace | None:

@@ -81,6 +81,11 @@ def test_a_hang_has_the_pass_at_which_its_pipeline_halted(fault: str, rank: int,
     assert halts
     assert all(f"{fault.rsplit('/')[-1]} {where}" in statement for statement in halts)
     assert found.critical_path is None
+    graph = found.incomplete_graph
+    assert graph is not None and graph.of == len(graph.passes) and graph.complete < graph.of
+    assert {(row.direction, row.microbatch, rank in row.ranks) for row in graph.halted} == {
+        (fault.rsplit("/")[-1], position.op.microbatch, True)
+    }
 
 
 @pytest.mark.slow
