@@ -28,3 +28,15 @@ def collected() -> Collection:
 def with_member(folder: Path, content: bytes, path: str = VICTIMS_DUMP) -> Path:
     """The collection with one member replaced or added; by default the dump of a rank that only waits."""
     return write(folder, {**collected().finished(), path: content})
+
+
+def two_halves(low: int, high: int) -> Job:
+    """Two groups of three that share nobody; in each one rank does not come."""
+    job = Job(6)
+    groups = [job.group((0, 1, 2), "LOW"), job.group((3, 4, 5), "HIGH")]
+    for _ in range(8):
+        for group in groups:
+            job.call(group)
+    job.hang({low}, groups[0])
+    job.hang({high}, groups[1])
+    return job
