@@ -10,6 +10,7 @@ from forensics.rules.engine import FAILED
 from forensics.rules.reductions.calls.shim_calls import Calls
 from forensics.rules.reductions.epochs.gaps import gap_ns, hides
 from forensics.rules.reductions.epochs.links import LinkRates
+from forensics.rules.reductions.epochs.unplaced import UnplacedNics
 from forensics.rules.reductions.frontier.reading import FrontierWindows
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.hardware.host_errors import HostErrors
@@ -19,7 +20,7 @@ from forensics.rules.reductions.progress.liveness import Liveness, Motion
 from forensics.rules.reductions.progress.speed import Speed
 from forensics.rules.reductions.ranks.roster import RecordedRanks, Roster
 from forensics.rules.reductions.stacks.samples import StacksByRank
-from forensics.rules.reductions.text.evidence_text import ranks_text
+from forensics.rules.reductions.text.evidence_text import counted, ranks_text
 from forensics.rules.reductions.waits.combined_positions import Positions
 from forensics.vocabulary import GUESSED, StageName
 
@@ -43,6 +44,7 @@ def limits(
     errors: GpuErrors,
     of_hosts: HostErrors,
     rates: LinkRates,
+    nics: UnplacedNics,
 ) -> Iterator[Label]:
     """What the verdict would need, what contradicts itself, and what it could not use."""
     blind = [r for r, facts in roster.ranks.items() if not (facts.has_recorder or facts.has_stack or facts.dead)]
@@ -70,6 +72,9 @@ def limits(
     yield from (Label("contradiction", "layout", said) for said in belied[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
     yield from _epoch_labels(rates)
+    if nics:
+        whose = "a map of queue pairs beside them (CSV: host,nic,queue_pair,rank) lets rules judge them"
+        yield Label("telemetry_limited", "ranks", f"captures of {counted(len(nics.names), 'NIC')} tell no rank: {whose}")
     for line in of_hosts[:_MOST_ERRORS]:
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); its effect on the job is unknown")
     guessed = roster.guessed(roster.ranks)

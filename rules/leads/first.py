@@ -1,9 +1,9 @@
 """Where somebody on call looks first when nobody can be named: what others name, and what stands out and proves nothing.
 
-What logs tell (logs.py, ends.py), a GPU with an error or whose results differ, a link or port (links.py), a GPU that idles or
-is clocked down while all others are busy; whom a library waited for (awaited.py); calls that did not fit (calls.py); few ranks
-that are elsewhere than the others in stacks of one moment, or of which nothing is here; a build that all wait for and nobody
-makes.
+What logs tell (logs.py, ends.py), a GPU with an error or whose results differ, a link or port (links.py), a NIC of which no
+rank is known (nics.py), a GPU that idles or is clocked down while all others are busy; whom a library waited for (awaited.py);
+calls that did not fit (calls.py); few ranks that are elsewhere than the others in stacks of one moment, or of which nothing is
+here; a build that all wait for and nobody makes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from forensics.rules.leads.ends import end_leads
 from forensics.rules.leads.fabric import fabric_leads
 from forensics.rules.leads.links import link_leads, place
 from forensics.rules.leads.logs import LEAST_ALIKE, ended_leads, time_limit, waiting_leads
+from forensics.rules.leads.nics import nic_leads
 from forensics.rules.leads.steps import step_leads
+from forensics.rules.reductions.epochs.unplaced import UnplacedNics
 from forensics.rules.reductions.hardware.gpu_errors import GpuErrors
 from forensics.rules.reductions.logs.log_evidence import Logged
 from forensics.rules.reductions.mismatch.logged_mismatches import LoggedMismatches
@@ -98,6 +100,7 @@ def first_leads(
     heard: Logged,
     mismatches: LoggedMismatches,
     stacks: StacksByRank,
+    nics: UnplacedNics,
 ) -> tuple[str, ...]:
     """Each a sentence that says what to get, the surest first."""
     found = (
@@ -109,6 +112,7 @@ def first_leads(
         *board_leads(connection),
         *link_leads(connection),
         *fabric_leads(connection),
+        *nic_leads(nics),
         *_result_differs(connection),
         *waiting_leads(connection),
         *awaited_leads(connection),
