@@ -24,6 +24,7 @@ from forensics.rules.leads.calls import differing_calls, mismatch_near, refused_
 from forensics.rules.leads.devices import device_leads, norm_differs
 from forensics.rules.leads.ends import end_leads
 from forensics.rules.leads.fabric import fabric_leads
+from forensics.rules.leads.flaps import flap_leads
 from forensics.rules.leads.links import link_leads, place
 from forensics.rules.leads.logs import LEAST_ALIKE, ended_leads, time_limit, waiting_leads
 from forensics.rules.leads.nics import nic_leads
@@ -130,9 +131,10 @@ def first_leads(
 
 
 def of_speed(connection: DuckDBPyConnection) -> tuple[str, ...]:
-    """Of these, what makes a job slow that moves: a rank that works longer, a GPU whose clocks are down."""
+    """Of these, what makes a job slow that moves: a link that flaps, a rank that works longer, a GPU whose clocks are down."""
     held = (*_throttled(connection), *_limited(connection))
-    return (*_works_longer(connection), *held, *(() if held else _clocked_down(connection)))
+    of_gpus = (*held, *(() if held else _clocked_down(connection)))
+    return (*flap_leads(connection), *_works_longer(connection), *of_gpus)
 
 
 def _errors(roster: Roster, errors: GpuErrors) -> Iterator[str]:
