@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from duckdb import DuckDBPyConnection
+
+from forensics.case.database import rows_of
 from forensics.model import Label, Outcome, RankProcess, RuleOutcome, Suspect
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import FAILED
@@ -28,7 +31,20 @@ _MOST_ERRORS = 4
 _MOST_PROCESSES = 8
 
 
+# Ports whose traffic was counted at two times, and the time between two reads (ns; the shortest of any port).
+_COUNTED = """
+WITH reads AS (
+    SELECT coalesce(c.host, s.host) AS host, c.device, count(DISTINCT c.time_ns) AS times,
+           (max(c.time_ns) - min(c.time_ns)) / (count(DISTINCT c.time_ns) - 1) AS apart
+    FROM counters c JOIN sources s USING (source_id) WHERE c.counter = 'port_xmit_data' AND c.time_ns IS NOT NULL
+    GROUP BY ALL HAVING times > 1
+)
+SELECT count(*), min(apart) FROM reads HAVING count(*) > 0
+"""
+
+
 def limits(
+    connection: DuckDBPyConnection,
     judged: Judgement,
     outcome: Outcome,
     roster: Roster,
@@ -72,6 +88,8 @@ def limits(
     yield from (Label("contradiction", "layout", said) for said in belied[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
     yield from _epoch_labels(rates)
+    if not (rates.captures or nics or recorded or stacks):
+        yield from _counter_labels(connection)
     if nics:
         whose = "a map of queue pairs beside them (CSV: host,nic,queue_pair,rank) lets rules judge them"
         yield Label("telemetry_limited", "ranks", f"captures of {counted(len(nics.names), 'NIC')} tell no rank: {whose}")
@@ -112,6 +130,13 @@ def _epoch_labels(rates: LinkRates) -> Iterator[Label]:
     if fastest and hides(rates.epoch_ns, fastest, 2.0):
         gap = f"gaps of {gap_ns(fastest, 2.0) / 1e3:.0f} us that a NIC of half the rate leaves on the others"
         yield Label("telemetry_limited", "epochs", f"NIC epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
+
+
+def _counter_labels(connection: DuckDBPyConnection) -> Iterator[Label]:
+    """What counters of ports cannot show, where there is little beside them."""
+    for ports, apart in rows_of(connection, "counters", _COUNTED):
+        unseen = f"between whom data moved, nor gaps of less than {apart / 1e9:.3g} s: captures of NICs in epochs do"
+        yield Label("telemetry_limited", "epochs", f"counters of {counted(ports, 'port')} do not show {unseen}")
 
 
 def _motion_labels(motion: Liveness, pace: Speed, suspects: tuple[Suspect, ...]) -> Iterator[Label]:
