@@ -88,11 +88,7 @@ def limits(
     yield from (Label("contradiction", "layout", said) for said in belied[:_MOST_ERRORS])
     yield from _error_labels(errors, judged.suspects)
     yield from _epoch_labels(rates)
-    if not (rates.captures or nics or recorded or stacks):
-        yield from _counter_labels(connection)
-    if nics:
-        whose = "a map of queue pairs beside them (CSV: host,nic,queue_pair,rank) lets rules judge them"
-        yield Label("telemetry_limited", "ranks", f"captures of {counted(len(nics.names), 'NIC')} tell no rank: {whose}")
+    yield from _nic_labels(connection, rates, nics, is_alone=not (recorded or stacks))
     for line in of_hosts[:_MOST_ERRORS]:
         yield Label("telemetry_limited", "host", f"{line.statement} ({line.source}); its effect on the job is unknown")
     guessed = roster.guessed(roster.ranks)
@@ -132,9 +128,13 @@ def _epoch_labels(rates: LinkRates) -> Iterator[Label]:
         yield Label("telemetry_limited", "epochs", f"NIC epochs of {rates.epoch_ns / 1e3:.0f} us do not show {gap}")
 
 
-def _counter_labels(connection: DuckDBPyConnection) -> Iterator[Label]:
-    """What counters of ports cannot show, where there is little beside them."""
-    for ports, apart in rows_of(connection, "counters", _COUNTED):
+def _nic_labels(connection: DuckDBPyConnection, rates: LinkRates, nics: UnplacedNics, *, is_alone: bool) -> Iterator[Label]:
+    """Captures that tell no rank; and what counters of ports cannot show, where there is little beside them."""
+    if nics:
+        whose = "a map of queue pairs beside them (CSV: host,nic,queue_pair,rank) lets rules judge them"
+        yield Label("telemetry_limited", "ranks", f"captures of {counted(len(nics.names), 'NIC')} tell no rank: {whose}")
+    is_seen = bool(rates.captures or nics) or not is_alone
+    for ports, apart in () if is_seen else rows_of(connection, "counters", _COUNTED):
         unseen = f"between whom data moved, nor gaps of less than {apart / 1e9:.3g} s: captures of NICs in epochs do"
         yield Label("telemetry_limited", "epochs", f"counters of {counted(ports, 'port')} do not show {unseen}")
 
