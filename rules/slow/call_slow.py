@@ -25,7 +25,9 @@ from forensics.rules.reductions.epochs.slow_links import JudgedLinks
 from forensics.rules.reductions.hardware.causes import Hardware
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_OTHERS, LEAST_SHARE, CallPace, CallPaces
+from forensics.rules.reductions.network.joint_calls import TimedCalls
 from forensics.rules.reductions.network.long_calls import LongCalls, is_held_by_gpu, statement
+from forensics.rules.reductions.network.longer_calls import LongerCalls, LongerOfAll
 from forensics.rules.reductions.network.slow_members import SlowMembers, slow_members
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -52,10 +54,14 @@ def _evaluate(
     roster: Roster,
     long: LongCalls,
     times: StepTimes,
+    longer: LongerOfAll,
     thresholds: Thresholds,
 ) -> Iterator[Finding]:
     if liveness.motion is Motion.STALLED:
         return
+    # Where chunks or captures tell of links, they tell more.
+    if longer and not (slowness.channels or judged) and longer[0].share >= thresholds["least_share_of_all"]:
+        yield shown_by_cores(_of_all(longer, roster), busy, roster)
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
@@ -119,6 +125,36 @@ def _since_then(long: LongCalls, share: float, hardware: Hardware) -> Finding:
     found = replace(found, cause=Cause.NETWORK_SLOW, mechanism=mechanism, evidence=(found.evidence[0], *said))
     slowdown = median(call.took_ns / max(call.usual_ns, 1.0) for call in long.found)
     return hardware.on_one_link(hardware.refined(found, (Cause.NETWORK_SLOW,), slowdown))
+
+
+def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
+    """The whole job: what makes its collectives longer, calls do not show."""
+    worst = longer[0]
+    evidence = (
+        Evidence(
+            f"{worst.kind} of {ranks_text(worst.ranks)} in {worst.communicator} takes {worst.took_ns / 1e6:.1f} ms once all "
+            f"members are there, {worst.before_ns / 1e6:.1f} ms before; {worst.calls} calls since",
+            worst.source,
+        ),
+        Evidence("one NIC, link or proxy makes all calls of such a group longer: which one is unknown", supports=False),
+    )
+    return Finding(
+        ranks=(),
+        cause=Cause.NETWORK_SLOW,
+        stage=StageRef(component=Component.COMMUNICATION),
+        belief=Belief.GROUP_SYMPTOM,
+        confidence=Confidence.SUSPECT,
+        evidence=evidence,
+        granularity=Granularity.JOB,
+        anomaly=Anomaly.FAIL_SLOW,
+        mechanism=Mechanism("slow_flow", "unknown"),
+        impact=Impact(round(worst.lost_ns), round(worst.share, 3), None, "arrival"),
+        since=roster.since(worst.ranks[0], worst.since_ns),
+        next_steps=(
+            f"run a point-to-point bandwidth test over each NIC of {counted(len(set(roster.hosts.values())), 'host')}",
+            "logs of the collector (libforensics_shim) or captures of NICs: they show which link is slow",
+        ),
+    )
 
 
 def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
@@ -195,7 +231,7 @@ def _what(call: CallPace) -> str:
 def _clears(paces: CallPaces, roster: Roster) -> str | None:
     """Only where calls of every rank with other hosts were compared."""
     seen = {rank for each in paces.compared for rank in each.ranks}
-    if not set(roster.ranks) <= seen:
+    if not seen or not set(roster.ranks) <= seen:
         return None
     if slow := paces.slow(_AS_LONG, 0.0):
         return Undecided(f"{_what(slow[0])} takes {slow[0].factor:.1f} times as long as alike ones")
@@ -207,10 +243,11 @@ RULE = Rule(
     code="FX178",
     name="call-slow",
     seed="Mycroft sections 4.3 and 7.1 (who comes last, interval of operations), VenusTrace section 3.2.2",
-    needs=(Need(CallPaces, "times inside calls", "only times inside calls of all members show how long a transfer takes"),),
+    needs=(Need(TimedCalls, "times inside calls", "only times inside calls of all members show how long a transfer takes"),),
     thresholds=(
         Threshold("least_factor", LEAST_FACTOR, "times as long as alike calls of others: sound ones differ by a few per cent"),
         Threshold("least_share", LEAST_SHARE, "of the time of a rank: less is hidden by other work"),
+        Threshold("least_share_of_all", 0.1, "of the time since, where collectives of the whole job became longer"),
         Threshold("most_part", 0.125, "of the ranks of the job: naming more would say nothing"),
     ),
     concludes="The rank, or the members of a link or group, whose calls take several times as long as those of others.",

@@ -16,10 +16,10 @@ from duckdb import DuckDBPyConnection
 
 from forensics.case.database import rows_of
 from forensics.model import Cause, Component, Evidence, Finding
-from forensics.rules.reductions.arrivals.arrivals import JOINT
-from forensics.rules.reductions.calls.group_times import has_durations, joined_group_times
+from forensics.rules.reductions.calls.group_times import has_durations
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.network.gpu_holds import LEAST_SHARE_HELD, GpuHold
+from forensics.rules.reductions.network.joint_calls import JOINT_CALLS
 from forensics.rules.reductions.network.long_messages import long_messages
 from forensics.rules.reductions.steps.times import StepTimes
 from forensics.rules.reductions.text.evidence_text import counted, ranks_text
@@ -33,25 +33,8 @@ _LEAST_CALLS, _LEAST_GROUPS = 3, 2
 # Of what a call takes too long, that a GPU takes its chunks late: what a GPU holds up waits for its sends as well.
 _LEAST_HELD = 0.25
 
-_OF_RECORDERS = "family = 'recorder' AND backend <> 'gloo' AND rank IS NOT NULL AND communicator IS NOT NULL"
 _LONG = f"""
-WITH timed AS (
-    SELECT o.rank, o.communicator, o.kind, o.sequence, o.source_id, o.locator,
-           coalesce(o.input_sizes, o.output_sizes, CAST(o.count AS VARCHAR), '') AS sizes,
-           CASE WHEN o.group_call IS NULL THEN o.duration_ns ELSE g.took_ns END AS took
-    FROM (
-        SELECT * FROM ordered_call WHERE {_OF_RECORDERS} AND state = 'done' AND sequence IS NOT NULL AND NOT closes
-        AND NOT coalesce(is_p2p, false) AND ltrim(kind, '_') IN {JOINT}
-    ) o {joined_group_times("o", _OF_RECORDERS)}
-), size AS (
-    SELECT communicator, count(*) AS members, list(rank ORDER BY rank) AS ranks FROM members GROUP BY communicator
-), calls AS (
-    SELECT t.communicator, t.kind, t.sizes, t.sequence, any_value(z.ranks) AS ranks, min(t.took) AS took,
-           arg_min(t.source_id, t.rank) AS source_id, arg_min(t.locator, t.rank) AS locator
-    FROM timed t JOIN size z USING (communicator) WHERE t.took IS NOT NULL
-    GROUP BY t.communicator, t.kind, t.sizes, t.sequence
-    HAVING count(DISTINCT t.rank) = any_value(z.members) AND any_value(z.members) > 1
-), usual AS (
+WITH {JOINT_CALLS}, usual AS (
     SELECT communicator, kind, sizes, median(took) AS usual, count(*) AS calls FROM calls GROUP BY ALL
 ), judged AS (
     SELECT *, took >= {_FACTOR} * usual AND took - usual >= {_LEAST_NS} AS is_long

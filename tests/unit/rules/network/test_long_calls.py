@@ -36,7 +36,7 @@ CREATE TABLE operations (
     kind VARCHAR DEFAULT 'all_reduce', input_sizes VARCHAR DEFAULT '[[1]]', output_sizes VARCHAR, count BIGINT,
     group_call BIGINT, pg_id BIGINT, pg_name VARCHAR, is_p2p BOOLEAN DEFAULT false, device_end_ns BIGINT,
     family VARCHAR DEFAULT 'recorder', backend VARCHAR DEFAULT 'nccl', state VARCHAR DEFAULT 'done',
-    closes BOOLEAN DEFAULT false
+    closes BOOLEAN DEFAULT false, enqueued_ns BIGINT
 );
 CREATE VIEW latest_call AS SELECT * FROM operations;
 CREATE VIEW ordered_call AS SELECT * FROM operations;
