@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from statistics import median
 from typing import NewType
 
@@ -34,6 +35,8 @@ _FULL = 0.8
 _MOST_OF_REST, _MOST_OF_LINE = 1.5, 1.1
 # The newest steps: ports are read after the end of the logs.
 _NEWEST = 5
+# Times: by as much steps of a sound job differ, in length and in what they send.
+_IRREGULAR = 1.1
 # Of what the least full of the ports sends that are shared for certain, and times what ranks send that have no others beside.
 _AS_FULL, _TIMES_USUAL = 0.9, 2.0
 # Times the rate of a NIC that others share: so much faster are those that nobody does.
@@ -87,7 +90,8 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
     read = {(port.host, port.nic): port for port in ports if port.seconds}
     known = {(use.host, use.nic): use for use in uses if use.part is not None and (use.host, use.nic) in read}
     step_s = median(steps.length[-_NEWEST:].tolist()) / 1e9 if steps.length.size else 0.0
-    full = [nic for at, use in known.items() if (nic := _full(use, read[at], step_s)) is not None]
+    most = _most_by_host(read)
+    full = [nic for at, use in known.items() if (nic := _full(use, read[at], step_s, most)) is not None]
     # A host whose counters fit what one NIC gets has the same unit and moment for all of its ports.
     hosts = {nic.host for nic in full if nic.use and nic.use.rate <= _MOST_OF_REST * (nic.line_rate - nic.others)}
     shared = _alone([nic for nic in full if nic.host in hosts], [use for at, use in known.items()], read)
@@ -101,13 +105,31 @@ def shared_nics(uses: LineUses, ports: PortsReadTwice, users: NicUsers, steps: S
     return SharedNics(tuple(shared) if _explains(shared, [*uses, *left], recorded) else ())
 
 
-def _full(use: LineUse, port: Port, step_s: float) -> SharedNic | None:
-    """A NIC whose line is full with what others send, by the counters of its port."""
+def _full(use: LineUse, port: Port, step_s: float, most: Mapping[str, float]) -> SharedNic | None:
+    """A NIC whose line is full with what others send, by the counters of its port.
+
+    What of that the ranks sent meanwhile is their mean, or what a host that they exchange data with sent at `most`.
+    """
     line, usual, sent = use.line_rate or 0.0, use.rate * use.busy_most, sent_by(port)
-    others = sent - (min(use.rate, usual * (1 + step_s / port.seconds)) if step_s else use.rate)
-    if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - usual < _FULL * line:
+    others = sent - min(use.rate, _most_of_ranks(usual, step_s, port.seconds) if step_s else use.rate)
+    own = min(usual, min((most[peer] for peer in use.peers if peer in most), default=usual))
+    if others < _LEAST_OF_OTHERS * line or sent > _MOST_OF_LINE * line or use.rate + sent - own < _FULL * line:
         return None
     return SharedNic(use.host, use.nic, use.ranks, line, others, sent, port.seconds, port.source, use)
+
+
+def _most_of_ranks(usual: float, step_s: float, seconds: float) -> float:
+    """Bytes a second that ranks send at most in a time, of which each moment of a step comes once in each step."""
+    whole = 1 + floor(seconds * _IRREGULAR / step_s)
+    return usual * min(1 + step_s / seconds, whole * _IRREGULAR * step_s / seconds)
+
+
+def _most_by_host(read: Mapping[NicOfHost, Port]) -> Mapping[str, float]:
+    """What a port of each host sends at most."""
+    most: dict[str, float] = defaultdict(float)
+    for (host, _), port in read.items():
+        most[host] = max(most[host], sent_by(port))
+    return most
 
 
 def _alone(shared: Sequence[SharedNic], known: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -> list[SharedNic]:
@@ -167,9 +189,7 @@ def _beside_quiet(recorded: Sequence[LineUse], read: Mapping[NicOfHost, Port]) -
 
     One NIC alone may be for storage, and no rank has it.
     """
-    most: dict[str, float] = defaultdict(float)
-    for (host, _), port in read.items():
-        most[host] = max(most[host], sent_by(port))
+    most = _most_by_host(read)
     found = {(use.host, use.nic): _full_at_rest(use, read.get((use.host, use.nic)), most) for use in recorded}
     open_ = {host for (host, _), nic in found.items() if nic is None}
     return [nic for nic in found.values() if nic is not None and nic.host not in open_]

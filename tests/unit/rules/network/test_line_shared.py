@@ -99,6 +99,22 @@ def test_a_job_that_became_slower_sends_a_longer_step_beside_what_fits() -> None
     assert shared([3, 12, 3, 12]) == [] and shared([3, 16, 3, 16]) and not shared([3, 14, 3, 14], steps=slower)
 
 
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ([0.5, 12.6, 0.5, 12.6], ["n1", "n3"]),
+        ([6, 12.6, 6, 12.6], []),
+        ([0.5, 6.5, 0.5, 6.5], []),
+        ([0.5, 10, 0.5, 10], []),
+    ],
+    ids=["more than a whole step, beside quiet ports", "no port is quiet", "a whole step at once", "at the rate of the ranks"],
+)
+def test_in_less_than_a_step_ranks_send_no_more_than_one_step(sent: list[float], named: list[str]) -> None:
+    """Steps of 3.6 s, of 10.8 GB; ports are read two seconds apart, some of them while the job rests."""
+    longer = StepTimes({}, np.arange(6), np.full(6, 3.6e9))
+    assert shared(sent, steps=longer) == named
+
+
 def test_without_steps_the_ranks_may_have_sent_all_the_time() -> None:
     none = StepTimes({}, np.arange(0), np.zeros(0))
     assert not shared([3, 14.9, 3, 14.9], steps=none) and shared([3, 18, 3, 18], steps=none)
