@@ -72,6 +72,10 @@ _LIMITS = """\
   steps have no dates and the later one does not begin amid them, or where it is not yet further and keeps the same pace.
 - **A NIC that lacks up to a quarter of its rate in an exchange**, and a port that flaps for milliseconds, are silent in
   captures.
+- **Captures of NICs of which nothing tells the rank**: host and device are pointed at, nobody is named.
+- **A collective of all ranks that became slow** is said of the whole job by recorders, whatever the NIC, link or proxy; one
+  that became so in the last steps is silent.
+- **Ranks in step with one whose GPU hands over slowly** are called slow beside it where they meet others alone.
 - **A host that is late once behind the passes**, where a pipeline gathers its parameters there, is taken for a device that is
   slow in forward: the rank is right.
 - **Pipelines of two replicas** with one slow rank: nothing tells which of the two is unusual. Late batches and slow hosts of
