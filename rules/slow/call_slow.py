@@ -61,7 +61,10 @@ def _evaluate(
         return
     # Where chunks or captures tell of links, they tell more.
     if longer and not (slowness.channels or judged) and longer[0].share >= thresholds["least_share_of_all"]:
-        yield shown_by_cores(_of_all(longer, roster), busy, roster)
+        one = _of_all(longer, roster)
+        slots = hardware.on_one_link(hardware.refined(one, (Cause.NETWORK_SLOW,), longer[0].took_ns / longer[0].before_ns))
+        # Counters of a port that stand out are of too many causes to show one of all ranks.
+        yield _or_the_job(slots if slots.cause is Cause.PCIE_DEGRADED else shown_by_cores(one, busy, roster))
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
@@ -128,7 +131,7 @@ def _since_then(long: LongCalls, share: float, hardware: Hardware) -> Finding:
 
 
 def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
-    """The whole job: what makes its collectives longer, calls do not show."""
+    """One of all ranks, or what joins them: which of them makes these collectives longer, calls do not show."""
     worst = longer[0]
     evidence = (
         Evidence(
@@ -139,13 +142,14 @@ def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
         Evidence("one NIC, link or proxy makes all calls of such a group longer: which one is unknown", supports=False),
     )
     return Finding(
-        ranks=(),
+        ranks=tuple(sorted(roster.ranks)),
         cause=Cause.NETWORK_SLOW,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         evidence=evidence,
         granularity=Granularity.JOB,
+        members=Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
         mechanism=Mechanism("slow_flow", "unknown"),
         impact=Impact(round(worst.lost_ns), round(worst.share, 3), None, "arrival"),
@@ -155,6 +159,14 @@ def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
             "logs of the collector (libforensics_shim) or captures of NICs: they show which link is slow",
         ),
     )
+
+
+def _or_the_job(finding: Finding) -> Finding:
+    """A finding on those that the state of GPUs or hosts tells; else the whole job, of which no rank is named."""
+    if finding.cause is Cause.NETWORK_SLOW:
+        return replace(finding, ranks=(), members=Members.EACH)
+    single = Granularity.of_ranks(finding.ranks) if finding.granularity is Granularity.JOB else finding.granularity
+    return replace(finding, belief=Belief.BEHIND_AND_BUSY, granularity=single)
 
 
 def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import duckdb
 import pytest
 
-from forensics.model import Cause, Granularity, Role
+from forensics.model import Cause, Finding, Granularity, Role
 from forensics.rules.engine import run, supply_of
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity, Sign
+from forensics.rules.reductions.hardware.cores import BusyHosts, TakenCores
 from forensics.rules.reductions.network.joint_calls import TimedCalls
 from forensics.rules.reductions.network.longer_calls import LongerCalls, LongerOfAll, longer_of_all
 from forensics.rules.reductions.progress.liveness import Liveness, Motion
@@ -90,16 +93,47 @@ def test_what_is_no_change_of_the_network(groups: list[Sequence[int]], took: Too
     assert found_in(groups, [took] * len(groups), late=late, hosts=hosts) == ()
 
 
+def roots(motion: Motion = Motion.MOVING, lost: float = 9e8, **beside: object) -> list[Finding]:
+    """What is said of four ranks on two hosts, with what the state of GPUs and hosts tells."""
+    longer = LongerOfAll((LongerCalls("0", "all_reduce", (0, 1, 2, 3), 30, 4e7, 1e7, lost, 3e9, 5, "x"),))
+    facts = {rank: RankFacts(rank, f"n{rank // 2}") for rank in range(4)}
+    given: dict[object, object] = {
+        LongerOfAll: longer, Liveness: Liveness(motion, "it is made up"), TimedCalls: TimedCalls(True),
+        Roster: Roster(facts, 4), BusyHosts: beside.get("busy", {}), Hardware: beside.get("hardware", Hardware()),
+    }  # fmt: skip
+    found, _ = run(supply_of(recorded("job-moving"), instead=given), [RULE], {})
+    return [each for each in found if each.role is Role.ROOT]
+
+
 @pytest.mark.parametrize(
     ("motion", "lost", "named"),
     [(Motion.MOVING, 9e8, True), (Motion.MOVING, 1e8, False), (Motion.STALLED, 9e8, False)],
     ids=["a third of the time", "little", "it stands still"],
 )
 def test_the_whole_job_is_said_and_no_rank(motion: Motion, lost: float, named: bool) -> None:
-    longer = LongerOfAll((LongerCalls("0", "all_reduce", (0, 1, 2, 4), 30, 4e7, 1e7, lost, 3e9, 5, "x"),))
-    given: dict[object, object] = {
-        LongerOfAll: longer, Liveness: Liveness(motion, "it is made up"), TimedCalls: TimedCalls(True),
-    }  # fmt: skip
-    found, _ = run(supply_of(recorded("job-moving"), instead=given), [RULE], {})
-    roots = [each for each in found if each.role is Role.ROOT]
-    assert [(each.ranks, each.cause, each.granularity) for each in roots] == [((), Cause.NETWORK_SLOW, Granularity.JOB)] * named
+    found = [(each.ranks, each.cause, each.granularity) for each in roots(motion, lost)]
+    assert found == [((), Cause.NETWORK_SLOW, Granularity.JOB)] * named
+
+
+NARROW = Sign(Oddity.NARROW, "4 lanes of 16", "y", factor=4.0)
+MARKED = Sign(Oddity.CONGESTED, "2,000 marks", "y", share=0.9)
+EVERY = frozenset(range(4))
+
+
+@pytest.mark.parametrize(
+    ("busy", "hardware", "ranks", "cause"),
+    [
+        ({"n1": 44.0}, Hardware(), (2, 3), Cause.CPU_CONTENTION),
+        ({"n0": 44.0, "n1": 44.0}, Hardware(), (), Cause.NETWORK_SLOW),
+        ({"n1": 20.0}, Hardware(), (), Cause.NETWORK_SLOW),
+        ({}, Hardware({1: (NARROW,)}, EVERY), (1,), Cause.PCIE_DEGRADED),
+        ({}, Hardware({1: (replace(NARROW, factor=1.2),)}, EVERY), (), Cause.NETWORK_SLOW),
+        ({}, Hardware({1: (MARKED,)}, EVERY), (), Cause.NETWORK_SLOW),
+    ],
+    ids=["a host short of cores", "two", "not plainly", "a narrow link", "not narrow enough", "marks of congestion"],
+)
+def test_the_state_of_hosts_and_gpus_may_tell_which_one_it_is(
+    busy: dict[str, float], hardware: Hardware, ranks: tuple[int, ...], cause: Cause
+) -> None:
+    short = {host: TakenCores(host, waiting, 1.0, "z") for host, waiting in busy.items()}
+    assert [(each.ranks, each.cause) for each in roots(busy=short, hardware=hardware)] == [(ranks, cause)]
