@@ -22,7 +22,7 @@ from forensics.model import (
 )
 from forensics.rules.interface import Need, Rule, Threshold, Thresholds, Undecided
 from forensics.rules.reductions.epochs.slow_links import JudgedLinks
-from forensics.rules.reductions.hardware.causes import Hardware
+from forensics.rules.reductions.hardware.causes import Hardware, Oddity
 from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.network.call_paces import LEAST_FACTOR, LEAST_OTHERS, LEAST_SHARE, CallPace, CallPaces
 from forensics.rules.reductions.network.joint_calls import TimedCalls
@@ -61,10 +61,7 @@ def _evaluate(
         return
     # Where chunks or captures tell of links, they tell more.
     if longer and not (slowness.channels or judged) and longer[0].share >= thresholds["least_share_of_all"]:
-        one = _of_all(longer, roster)
-        slots = hardware.on_one_link(hardware.refined(one, (Cause.NETWORK_SLOW,), longer[0].took_ns / longer[0].before_ns))
-        # Counters of a port that stand out are of too many causes to show one of all ranks.
-        yield _or_the_job(slots if slots.cause is Cause.PCIE_DEGRADED else shown_by_cores(one, busy, roster))
+        yield _of_all(longer, roster, tuple(_pointed(busy, hardware)))
     seen = {rank for link in slowness.slow_links() for rank in link}
     seen |= {rank for link in judged if link.is_slow for rank in link.ends}
     slow = slow_members(paces, thresholds["least_factor"], thresholds["least_share"])
@@ -130,8 +127,8 @@ def _since_then(long: LongCalls, share: float, hardware: Hardware) -> Finding:
     return hardware.on_one_link(hardware.refined(found, (Cause.NETWORK_SLOW,), slowdown))
 
 
-def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
-    """One of all ranks, or what joins them: which of them makes these collectives longer, calls do not show."""
+def _of_all(longer: Sequence[LongerCalls], roster: Roster, pointed: tuple[Evidence, ...]) -> Finding:
+    """The whole job: what makes its collectives longer, calls do not show."""
     worst = longer[0]
     evidence = (
         Evidence(
@@ -139,17 +136,17 @@ def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
             f"members are there, {worst.before_ns / 1e6:.1f} ms before; {worst.calls} calls since",
             worst.source,
         ),
+        *pointed,
         Evidence("one NIC, link or proxy makes all calls of such a group longer: which one is unknown", supports=False),
     )
     return Finding(
-        ranks=tuple(sorted(roster.ranks)),
+        ranks=(),
         cause=Cause.NETWORK_SLOW,
         stage=StageRef(component=Component.COMMUNICATION),
         belief=Belief.GROUP_SYMPTOM,
         confidence=Confidence.SUSPECT,
         evidence=evidence,
         granularity=Granularity.JOB,
-        members=Members.ONE_OF,
         anomaly=Anomaly.FAIL_SLOW,
         mechanism=Mechanism("slow_flow", "unknown"),
         impact=Impact(round(worst.lost_ns), round(worst.share, 3), None, "arrival"),
@@ -161,12 +158,13 @@ def _of_all(longer: Sequence[LongerCalls], roster: Roster) -> Finding:
     )
 
 
-def _or_the_job(finding: Finding) -> Finding:
-    """A finding on those that the state of GPUs or hosts tells; else the whole job, of which no rank is named."""
-    if finding.cause is Cause.NETWORK_SLOW:
-        return replace(finding, ranks=(), members=Members.EACH)
-    single = Granularity.of_ranks(finding.ranks) if finding.granularity is Granularity.JOB else finding.granularity
-    return replace(finding, belief=Belief.BEHIND_AND_BUSY, granularity=single)
+def _pointed(busy: BusyHosts, hardware: Hardware) -> Iterator[Evidence]:
+    """Hosts and GPUs that may be what holds up all: of so many ranks some show such a sign in sound jobs as well."""
+    for _, taken in sorted(busy.items())[:_SHOWN]:
+        yield Evidence(f"begin there: {taken.statement}", taken.source)
+    narrow = [sign for _, signs in sorted(hardware.signs.items()) for sign in signs if sign.kind is Oddity.NARROW]
+    for sign in narrow[:_SHOWN]:
+        yield Evidence(f"begin there: {sign.statement}", sign.source)
 
 
 def _ends(each: SlowMembers, stated: Set[int], paces: CallPaces, users: NicUsers, roster: Roster) -> tuple[int, ...]:
