@@ -82,7 +82,7 @@ LOOK_ALIKES = {
     "FX140": ("test_collective_findings.test_an_unfinished_group_beside_a_named_root_is_not_another_fault",),
     "FX142": (
         "test_chunk_flows.test_what_moved_a_moment_ago_is_not_stuck",
-        "test_chunk_flows.test_ends_of_different_length_say_nothing",
+        "test_flow_states.test_ends_of_different_length_say_nothing",
     ),
     "FX145": ("test_shim_log_findings.test_an_error_towards_a_dead_process_is_its_echo",),
 }
