@@ -2,7 +2,8 @@
 
 Ranks that write the same lines are compared by what they say and the first whole number in it (`step 412 backward started`).
 Only lines whose form stands in every log count: the first rank has lines of its own. Of a job that goes on, one rank is always
-the last to write a line.
+the last to write a line: there, and where nothing tells, only a line counts that each of the others wrote once, as the last of
+all, and that has no like in the one log.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _LINES = 1024
 """At the end of each log: what a watchdog and a traceback add behind the last line of the training is less."""
 _LONGEST, _SHOWN = 512, 120
 _WHOLE = re.compile(r"(?<![\w.,:/-])\d{1,12}(?![\w:/-]|[.,]\d)")
+# Stands for the number in a form; logs are read without control characters.
+_PLACE = "\x00"
 _NUMBER = re.compile(r"\d[\d.,:]*")
 
 
@@ -48,16 +51,18 @@ class _Log(NamedTuple):
 
 def mark_the_one_behind(connection: Connection, artefacts: Mapping[int, Artefact]) -> None:
     """Add `not_reached` for that log."""
-    if not has_rows(connection, "log_events", _ENDED) or has_rows(connection, "log_events", _FINISHED):
+    if has_rows(connection, "log_events", _FINISHED):
         return
+    has_ended = has_rows(connection, "log_events", _ENDED)
     ranks = dict(connection.execute(_LOGS).fetchall())
     small = [source_id for source_id in ranks if artefacts[source_id].stored_bytes <= _MOST_BYTES]
     if not _LEAST_OTHERS < len(small) <= _MOST_LOGS or len(small) < len(ranks):
         return
     logs = {source_id: _read(artefacts[source_id]) for source_id in small}
-    for source_id, said in _behind(logs):
-        subject = f"{len(logs) - 1} others wrote: {said.form.replace('N', str(said.number), 1)[:_SHOWN]}"
-        row = (source_id, logs[source_id].last, ranks[source_id], "not_reached", subject, said.form)
+    for source_id, said in (_behind if has_ended else _without_the_last)(logs):
+        text = said.form.replace(_PLACE, str(said.number))
+        subject = f"{len(logs) - 1} others wrote: {text[:_SHOWN]}"
+        row = (source_id, logs[source_id].last, ranks[source_id], "not_reached", subject, text)
         insert_rows(connection, "log_events", "source_id locator rank kind subject text", [row])
 
 
@@ -72,6 +77,19 @@ def _behind(logs: Mapping[int, _Log]) -> Iterator[tuple[int, _Said]]:
         yield from [(behind[0], reached)] if earlier < reached.number else []
 
 
+def _without_the_last(logs: Mapping[int, _Log]) -> Iterator[tuple[int, _Said]]:
+    """The log that ends by a line of a form that all have, without the form by which all others end, once in each."""
+    ends = {source_id: max(log.places, key=lambda said: log.places[said], default=None) for source_id, log in logs.items()}
+    (form, count), *_ = Counter(end.form for end in ends.values() if end is not None).most_common(1) or [("", 0)]
+    behind = [source_id for source_id, end in ends.items() if end is None or end.form != form]
+    if count != len(logs) - 1 or (own := ends[behind[0]]) is None:
+        return
+    times = {source_id: sum(said.form == form for said in log.places) for source_id, log in logs.items()}
+    common = all(any(said.form == own.form for said in log.places) for log in logs.values())
+    if common and all(number == (source_id != behind[0]) for source_id, number in times.items()):
+        yield behind[0], next(end for end in ends.values() if end is not None and end.form == form)
+
+
 def _last(places: Mapping[_Said, int], shared: Iterable[str]) -> _Said | None:
     return max((said for said in places if said.form in shared), key=lambda said: places[said], default=None)
 
@@ -84,5 +102,6 @@ def _read(artefact: Artefact) -> _Log:
         text = origin.bare[origin.text :].strip()
         last = number if text else last
         if counted := _WHOLE.search(text):
-            places[_Said(_NUMBER.sub("N", text), int(counted[0]))] = number
+            form = f"{_NUMBER.sub('N', text[: counted.start()])}{_PLACE}{_NUMBER.sub('N', text[counted.end() :])}"
+            places[_Said(form, int(counted[0]))] = number
     return _Log(places, last)

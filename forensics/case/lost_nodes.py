@@ -19,7 +19,8 @@ WHERE d.kind = 'node_down' AND abs(date_diff('second',
     try_cast(regexp_extract(d.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP),
     try_cast(regexp_extract(c.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP))) <= 600
 """
-# The one node that a scheduler lists as down whose ranks alone are silent where others gave up waiting.
+# The one node that a scheduler lists as down, or that its file system shut out, whose ranks alone are silent where others gave
+# up waiting.
 SILENT_NODES = """
 WITH gave_up AS (
     SELECT DISTINCT rank FROM log_events WHERE rank IS NOT NULL
@@ -27,7 +28,8 @@ WITH gave_up AS (
 ), down AS (
     SELECT e.subject, min(e.source_id) AS source_id, arg_min(e.locator, e.source_id) AS locator,
            arg_min(e.text, e.source_id) AS text, list(DISTINCT p.rank) AS ranks
-    FROM log_events e JOIN process_ranks p ON p.host = e.subject WHERE e.kind = 'node_down' AND p.rank IS NOT NULL
+    FROM log_events e JOIN process_ranks p ON p.host = e.subject
+    WHERE e.kind IN ('node_down', 'node_expelled') AND p.rank IS NOT NULL
     GROUP BY e.subject
 )
 INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)

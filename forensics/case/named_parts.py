@@ -8,7 +8,7 @@ Each is read as the file that it was; what stands around them stays a text of it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from forensics.bundle.artefact import Artefact
 from forensics.bundle.origin import origin
 from forensics.bundle.proven_ranks import with_proven_ranks
+from forensics.ingest import SNIFF_BYTES, choose
 
 MARKS = (b"==> ", b"```", b"~~~", b".log:", b".out:", b".err:", b".txt:")
 _LEAST, _MOST = 2, 1024
@@ -27,6 +28,14 @@ _TAG = re.compile(rb"</?[A-Za-z][^<>\n]{0,80}>")
 _NAME = re.compile(
     rb"[#*_`\s>-]{0,12}(?P<name>[\w./@+-]{1,200}\.[A-Za-z]\w{0,7}|[\w./@+-]{0,160}/\w[\w.@+-]{0,80})[*_`:\s]{0,8}"
 )
+# A line that says nothing but whose log the block below it is: "### Rank 3", "rank 3 (gpu-7) log:", "rank 3 日志:".
+_OF_RANK = re.compile(
+    r"[#*_`\s>=-]{0,12}(?:(?:global|world)[ _])?rank[ _:#=-]{0,2}(?P<rank>\d{1,7})(?: ?/ ?\d{1,7}| of \d{1,7})?"
+    r"(?:[*_`,\s]{0,4}(?:\([\w.:@, =/-]{1,80}\)|(?<=[*_`,\s])(?:on|@) ?[\w.-]{1,80}?))?[*_`\s]{0,4}(?:'s )?"
+    r"(?:logs?|stderr|stdout|output|says|(?:的)?(?:日志|输出|报错)|のログ|лог|журнал|protokoll|registro|journal)?[:：*_`\s=-]{0,8}",
+    re.IGNORECASE,
+)
+_LOG = "training_log"
 _NEAR = 3
 _FOUND = re.compile(
     rb"(?P<name>[\w./@+=-]{0,200}[\w)]\.(?:log|out|err|txt)(?:\.\d{1,3})?)[:-](?:(?P<line>\d{1,9})[:-])?(?P<text>.*)", re.DOTALL
@@ -50,7 +59,7 @@ def named_parts(artefact: Artefact, content: bytes) -> tuple[Artefact, ...]:
     lines = content.splitlines(keepends=True)
     if found := _searched(artefact, lines):
         return found
-    spans = list(_below_heads(lines)) or list(_in_fences(lines))
+    spans = list(_below_heads(lines)) or list(_in_fences(lines, _named)) or _of_ranks(artefact, lines)
     if not _LEAST <= len({span.name for span in spans}) == len(spans) <= _MOST:
         return ()
     parts = with_proven_ranks([_part(artefact, span, b"".join(lines[span.begin : span.end])) for span in spans])
@@ -67,26 +76,43 @@ def _below_heads(lines: Sequence[bytes]) -> Iterator[_Span]:
         yield _Span(_text(said["name"]), number, number + 1, end)
 
 
-def _in_fences(lines: Sequence[bytes]) -> Iterator[_Span]:
+def _of_ranks(artefact: Artefact, lines: Sequence[bytes]) -> list[_Span]:
+    """Logs below lines that name their ranks; what is of another form has headings of its own."""
+    spans = list(_in_fences(lines, _ranked))
+    known = [choose(b"".join(lines[span.begin : span.end])[:SNIFF_BYTES], artefact.path) for span in spans]
+    return spans if all(found is not None and found.name == _LOG for found in known) else []
+
+
+def _in_fences(lines: Sequence[bytes], title_of: Callable[[bytes], str | None]) -> Iterator[_Span]:
     mark, begin, title = b"", 0, None
     for number, line in enumerate(lines):
         fence = _FENCE.fullmatch(line.rstrip()) if line.lstrip()[:3] in (b"```", b"~~~") else None
         if fence and not mark:
-            mark, begin, title = fence["mark"], number + 1, _title(lines, number)
+            mark, begin, title = fence["mark"], number + 1, _title(lines, number, title_of)
         elif fence and mark and line.strip().startswith(mark):
             if title is not None:
                 yield _Span(title[1], title[0], begin, number)
             mark = b""
 
 
-def _title(lines: Sequence[bytes], fence: int) -> tuple[int, str] | None:
+def _title(lines: Sequence[bytes], fence: int, title_of: Callable[[bytes], str | None]) -> tuple[int, str] | None:
     """The name that stands alone in the line above a block."""
     for number in range(fence - 1, max(-1, fence - 1 - _NEAR), -1):
         line = _TAG.sub(b"", lines[number]).strip()
         if line:
-            said = _NAME.fullmatch(line)
-            return (number, _text(said["name"])) if said else None
+            said = title_of(line)
+            return (number, said) if said else None
     return None
+
+
+def _named(line: bytes) -> str | None:
+    said = _NAME.fullmatch(line)
+    return _text(said["name"]) if said else None
+
+
+def _ranked(line: bytes) -> str | None:
+    said = _OF_RANK.fullmatch(line.decode("utf-8", "replace"))
+    return f"rank_{int(said['rank'])}.log" if said else None
 
 
 def _text(name: bytes) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from forensics.case.database import Connection, has_rows, insert_rows
+from forensics.case.named_hosts import name_hosts
 
 NO_RANK = "no rank is known"
 """How the warning of a file begins whose rank nothing tells; it is taken back where the rank turns out to be known."""
@@ -100,7 +101,10 @@ _LOGS_OF_RUNS = (
 _RUN = re.compile(r"(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w{1,64}(?=/)")
 _LEAST_LOGS = 2
 # Whose they are is shown by what another process says of them.
-_OF_OTHERS = "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'oom_kill', 'xid', 'job_cancelled')"
+_OF_OTHERS = (
+    "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'task_killed', 'oom_kill', 'xid', "
+    "'job_cancelled')"
+)
 # One process of a host stands for it, where nothing shows another one.
 _ONLY = """
 UPDATE stacks SET rank = single.rank FROM sources s, (
@@ -112,32 +116,9 @@ WHERE stacks.rank IS NULL AND s.source_id = stacks.source_id AND coalesce(stacks
     AND (SELECT count(DISTINCT t.pid) FROM stacks t JOIN sources o USING (source_id)
          WHERE coalesce(t.host, o.host) = single.host AND t.is_main AND NOT coalesce(t.is_child, false)) = 1
 """
-_HOSTS = """
-SELECT DISTINCT host FROM (
-    SELECT host FROM sources UNION SELECT host FROM ranks UNION SELECT host FROM process_ranks UNION SELECT host FROM nodes
-    UNION SELECT host FROM log_positions UNION SELECT host FROM log_events UNION SELECT host FROM job_config
-    UNION SELECT host FROM device_events UNION SELECT value FROM job_config WHERE key = 'pod.node'
-) WHERE host IS NOT NULL
-"""
-_WITHOUT_HOST = (
-    "SELECT source_id, path FROM sources WHERE host IS NULL AND status IN ('ok', 'partial') AND kind <> 'bundle_manifest'"
-)
-_OF_A_HOST = (
-    "ranks",
-    "process_ranks",
-    "processes",
-    "devices",
-    "log_events",
-    "log_positions",
-    "device_events",
-    "counters",
-    "ras_ranks",
-    "ras_reports",
-)
 _NUMBERS = re.compile(r"(?<!\d)0*(\d{1,7})(?!\d)")
 _OF_THE_WRITER = ("log_positions", "log_progress", "log_stage_times", "stacks")
 LINES_OF_A_LOG = {"log_events": _OF_OTHERS} | dict.fromkeys(_OF_THE_WRITER, "true")
-_PARTS = re.compile(r"[A-Za-z0-9]+")
 # The lines of a kernel name no host where a journal does not put one in front.
 _OF_KERNEL = """
 UPDATE {table} SET host = s.host FROM sources s
@@ -158,7 +139,7 @@ def name_owners(connection: Connection) -> None:
     if connection.execute(_NUMBERED_BY_NCCL).fetchall():
         connection.execute(_BY_NCCL)
         connection.execute(_LOGS_OF_NCCL)
-    _name_hosts(connection)
+    name_hosts(connection)
     for table in ("log_events", "device_events"):
         if has_rows(connection, table):
             connection.execute(_OF_KERNEL.format(table=table))
@@ -240,61 +221,3 @@ def _implied(connection: Connection) -> Iterator[tuple[object, ...]]:
         missing = {*range(block * each, (block + 1) * each)} - ranks[host]
         if len(missing) == 1 and block >= 0:
             yield host, pid, missing.pop(), "implied"
-
-
-def _name_hosts(connection: Connection) -> None:
-    """Give files that are called by one known host that host, with their rows."""
-    hosts = [host for (host,) in connection.execute(_HOSTS).fetchall()]
-    if not hosts:
-        return
-    known = _by_parts(hosts)
-    longest = max(map(len, known), default=0)
-    rows = [
-        (source_id, host)
-        for source_id, path in connection.execute(_WITHOUT_HOST).fetchall()
-        if (host := _named(path, known, longest)) is not None
-    ]
-    if not rows:
-        return
-    connection.execute("CREATE TEMP TABLE named_hosts (source_id BIGINT, host VARCHAR)")
-    connection.execute(
-        "INSERT INTO named_hosts SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[])",
-        [list(each) for each in zip(*rows, strict=True)],
-    )
-    for table in ("sources", *(name for name in _OF_A_HOST if has_rows(connection, name))):
-        connection.execute(
-            f"UPDATE {table} SET host = n.host FROM named_hosts n "
-            f"WHERE {table}.source_id = n.source_id AND {table}.host IS NULL"
-        )
-    connection.execute("DROP TABLE named_hosts")
-
-
-def _by_parts(hosts: Iterable[str]) -> dict[tuple[str, ...], set[str]]:
-    """Hosts by the words and numbers of their names, whole and without their domain, and by each end that has a number."""
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for host in hosts:
-        short = tuple(part.lower() for part in _PARTS.findall(host.partition(".")[0]))
-        for start in range(len(short)):
-            end = short[start:]
-            if any(c.isdigit() for c in "".join(end)) and any(c.isalpha() for c in "".join(end)):
-                found[end].add(host)
-        found[short].add(host)
-        found[tuple(part.lower() for part in _PARTS.findall(host))].add(host)
-    return found
-
-
-def _named(path: str, known: dict[tuple[str, ...], set[str]], longest: int) -> str | None:
-    """The one host that a path names: of several names at one place the longest counts, of `longest` parts at most."""
-    named: set[str] = set()
-    for folder in path.split("/"):
-        parts = [part.lower() for part in _PARTS.findall(folder)]
-        place = 0
-        while place < len(parts):
-            for length in range(min(longest, len(parts) - place), 0, -1):
-                hosts = known.get(tuple(parts[place : place + length]))
-                if hosts is not None:
-                    named |= hosts if len(hosts) == 1 else {"", *hosts}
-                    place += length - 1
-                    break
-            place += 1
-    return named.pop() if len(named) == 1 else None

@@ -41,6 +41,7 @@ from forensics.case.saved_documents import document_text, may_be_saved, without_
 from forensics.case.stack_parts import stack_part
 from forensics.ingest import SNIFF_BYTES, choose, without_colours
 from forensics.ingest._shared.prompts import is_command
+from forensics.ingest.gpu_table.device_monitor import is_heading
 from forensics.ingest.interface import LAST_RESORT
 
 MOST_BYTES = 1 << 20
@@ -55,7 +56,7 @@ _OF_PROMPTS = (b"$ ", b"# ", b"@")
 _PARTS = frozenset(
     {
         *("nccl_ras_text", "nvidia_smi", "rocm_smi", "process_facts", "process_environ", "memory_use", "ib_counters"),
-        *("imex_status", "system_event_log"),
+        *("gpu_table", "imex_status", "system_event_log"),
     }
 )
 _FENCE = b"```"
@@ -257,7 +258,8 @@ def _begins(line: bytes) -> bool:
 
 
 def _is_command(line: bytes) -> bool:
-    return is_command(line.decode("utf-8", "replace").rstrip())
+    text = line.decode("utf-8", "replace").rstrip()
+    return is_command(text) and not is_heading(text)
 
 
 def _part(artefact: Artefact, content: bytes, begin: int) -> Artefact:

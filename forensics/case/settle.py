@@ -183,7 +183,8 @@ _ONLY_WITH = {
     _NOT_FOUND: "ranks WHERE state = 'absent'",
     _KILLED: "log_events WHERE kind IN ('oom_kill', 'segfault')",
     _ENDED: "log_events WHERE kind = 'process_exit' AND rank IS NULL AND contains(subject, ' pid=')",
-    **dict.fromkeys((DOWN_NODES, SILENT_NODES), "log_events WHERE kind = 'node_down'"),
+    DOWN_NODES: "log_events WHERE kind = 'node_down'",
+    SILENT_NODES: "log_events WHERE kind IN ('node_down', 'node_expelled')",
 }
 """Rows without which a statement does nothing: looking for one takes a tenth of the time of the statement."""
 # The kernel stamps its log in seconds since boot; a reading of both clocks on that host turns them into realtime.

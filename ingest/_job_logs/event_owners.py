@@ -12,8 +12,8 @@ from forensics.ingest._job_logs.nccl_lines import NcclLines
 
 LAUNCHER = "launcher"
 """Label of what a launcher says: it is of none of the ranks of the file."""
-_OF_NODES = ("node_failed", "node_suspected", "launch_failed")
-"""What is said of a node is of none of the processes that may have written it down."""
+_OF_NODES = ("node_failed", "node_suspected", "launch_failed", "node_expelled", "task_killed")
+"""What is said of a node, or of a number on it, is of none of the processes that may have written it down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from forensics.ingest._job_logs.patterns import (
     MISSED_BARRIER,
     SLURM_CANCELLED,
     SLURM_OUT_OF_MEMORY,
+    TASK_OUT_OF_MEMORY,
     mentions,
     pattern,
 )
@@ -193,6 +194,7 @@ PATTERNS = (
     ),
     pattern("job_cancelled", r"SignalException: Process \d+ got signal: (?P<signal>\d+)", "launcher got signal {signal}"),
     SLURM_OUT_OF_MEMORY,
+    *TASK_OUT_OF_MEMORY,
     # Of the kernel, as it stands in its own log.
     pattern(
         "oom_kill", r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>\d{1,9})\b", "{pid}", ("Out of memory: ", "out of memory: ")
@@ -273,6 +275,7 @@ WORDS = (
         "STEPD TERMINATED",
     ),
     *("NVRM: Xid", "off the bus", "death signal, shutting", "SignalException", "oom_kill", "oom-kill", "ut of memory: Kill"),
+    "due to memory ",
     *(
         "INFO: task ",
         "(Pdb",

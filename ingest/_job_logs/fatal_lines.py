@@ -79,6 +79,13 @@ PATTERNS = (
         r"The node with node id: \w{1,80} and address: (?P<host>[\w.:-]{1,64}) and node name: .{1,255}? has been marked dead",
         "{host}",
     ),
+    # Storage Scale (GPFS), of a node that renewed no lease and, as a rule, answered no ping.
+    pattern(
+        "node_expelled",
+        r"\bNode [\d.:a-f]{3,45} \((?P<host>[\w.-]{1,253})\) is being expelled (?:because of|due to) (?:an )?expired lease",
+        "{host}",
+        ("Node ",),
+    ),
     # What launchers that start their part of each node by ssh print of one to which they did not get, and ssh itself.
     *(
         pattern("ssh_failed", regex, "{host}")
@@ -125,6 +132,7 @@ WORDS = (
         "HIP error: ",
         *("ssh: connect to host", "ssh: Could not resolve", "ssh exited with exit code 255", "Error: failed to run torchrun"),
         "client was evicted by",
+        "is being expelled ",
         "Fault nodes are: ",
         "Communication error with rank",
         "reached monitoredBarrier",

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.front import front
@@ -92,9 +93,16 @@ class Milestones:
         if writers != len(last) - 1 or any(count != (rank not in behind) for rank, count in times.items()):
             return
         odd = last[behind[0]]
-        if _is_common(said, odd.form) and all(odd.number < line.number for line in last.values() if line is not odd):
+        is_first = all(odd.number < line.number for line in last.values() if line is not odd)
+        if _is_common(said, odd.form) and (is_first or _one_by_one(self._lines)):
             subject = f"{writers} others wrote: {form.strip()[-3 * _SHOWN :]}"
             events.add(odd.number, "not_reached", subject, odd.form, None, Origin(odd.rank, None, "", 0))
+
+
+def _one_by_one(lines: Sequence[_Line]) -> bool:
+    """Whether what each rank wrote stands together: then the place of a line tells nothing of its time."""
+    changes = sum(one.rank != other.rank for one, other in pairwise(lines))
+    return changes == len({line.rank for line in lines}) - 1
 
 
 def _spoken(number: int, line: str) -> _Line | None:

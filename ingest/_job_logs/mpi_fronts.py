@@ -15,7 +15,7 @@ from typing import NamedTuple
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.nccl_lines import process_label
 
-WORDS = ("Caught signal ", "] Signal: ", "ERROR cuda", "ERROR cu", "Transport retry count exceeded")
+WORDS = ("Caught signal ", "] Signal: ", "ERROR cuda", "ERROR cu", "Transport retry count exceeded", " rlid ")
 _FRONT = re.compile(
     r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<host>(?=[\w.-]{0,252}[A-Za-z])\w[\w.-]{0,252}):(?P<pid>\d{1,9}) {0,4}(?::\d{1,9}){0,2}\]"
     r" {1,24}(?P<text>\S.{0,2000})"
@@ -23,6 +23,8 @@ _FRONT = re.compile(
 _CAUGHT = re.compile(r"(?:Caught signal (?P<number>\d{1,2}) \(|Signal: [\w ]{4,40} \((?P<stated>\d{1,2})\))")
 # Nobody answered on this port: the path or the peer may have failed as well as the NIC.
 _RETRIES = re.compile(r"(?P<what>Transport retry count exceeded) on (?P<nic>[\w.-]+:\d{1,3})/")
+# The line below, of the work request that failed: the port of InfiniBand that it was for.
+_SENT = re.compile(r"\b[A-Z]{1,8} QP 0x[\da-f]{1,8} wqe\[\d{1,9}\]: .{0,80}?\brlid (?P<lid>\d{1,6})\b")
 _CUDA = re.compile(
     r"\bERROR +(?:cuda failed with |cu\w{3,60}\(.{1,300}?\)(?: is)? failed\W{0,3})(?:ret: ?)?(?P<what>\S.{0,200})"
 )
@@ -54,6 +56,8 @@ def _meaning(text: str) -> tuple[str, str] | None:
         return ("fatal_error", signal.Signals(number).name) if number in _OWN else None
     if retries := _RETRIES.search(text):
         return "nic_event", f"{retries['nic']} {retries['what']}"
+    if sent := _SENT.search(text):
+        return "send_unanswered", f"lid={sent['lid']}"
     if failed := _CUDA.search(text):
         return "cuda_failure", failed["what"]
     return None

@@ -96,6 +96,21 @@ SLURM_CANCELLED = pattern(
 SLURM_OUT_OF_MEMORY = pattern(
     "oom_kill", r"Detected \d+ oom[_-]kill event(?:s|\(s\))? in (?:step )?(?P<step>\S+?)(?: cgroup)?\. ", "{step}"
 )
+# Slurm's control group of a task, by its number within its node (`cgroup_g_task_addto` of src/interfaces/cgroup.c): the kernel
+# names a process of it that it killed, systemd-oomd ends all of them.
+_TASK_GROUP = r"/job_(?P<job>\d{1,12})/step_\w{1,12}/(?:user/)?task_(?P<task>\d{1,5})(?!\w)"
+TASK_OUT_OF_MEMORY = (
+    pattern(
+        "task_killed",
+        rf"oom-kill:constraint=.{{1,600}}?,task_memcg=\S{{0,200}}?{_TASK_GROUP}.{{1,200}}?\bpid=(?P<pid>\d{{1,9}})\b",
+        "job={job} task={task} pid={pid}",
+    ),
+    pattern(
+        "task_killed",
+        rf"Killed /\S{{0,200}}?{_TASK_GROUP} due to memory (?:pressure|used) ",
+        "job={job} task={task}",
+    ),
+)
 
 # The type of an exception where its message, or the end of the line, follows.
 EXCEPTION_TYPE = r"(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: |$)"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from forensics.ingest._job_logs.line_origin import Origins
 from forensics.ingest._job_logs.patterns import STATED_RANK
 from forensics.ingest._job_logs.positions import LogPosition
-from forensics.ingest._job_logs.resumption import resumed
+from forensics.ingest._job_logs.resumption import resumed, without_repeats
 from forensics.ingest._shared.values import rank_number
 from forensics.ingest.interface import Batch
 
@@ -226,7 +226,9 @@ class ProgressLines:
 
         Bars are left out: work that one rank does by itself may outlast the end of another one.
         """
-        series = [[[p for p in part if p.clock != "bar"] for part in each.closed()] for each in self._series.values()]
+        series = [
+            [[p for p in part if p.clock != "bar"] for part in without_repeats(each.closed())] for each in self._series.values()
+        ]
         return resumed([[part for part in each if part] for each in series], ends, stalls, errors, self._loads)
 
     def unresumed(self, rows: Iterable[LogPosition]) -> Iterator[LogPosition]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+_CLOCK = re.compile(r"(?<![\d:])([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?![\d:])")
+_AT_ONCE_S, _NEVER = 60, -(10**6)
 _LEAST_ANEW = 3
 """Steps that a job trains after an error without having been started again: whoever is ahead notes one, a loader two."""
 
@@ -20,6 +23,16 @@ class Counted(Protocol):
     def at_s(self) -> float | None: ...
 
 
+class Shown(Counted, Protocol):
+    """One line that counts, with its number and what it says."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+
+
+_C = TypeVar("_C", bound=Shown)
 Parts = Sequence[Sequence[Counted]]
 """Lines of one series, cut where the number falls."""
 
@@ -38,6 +51,26 @@ def resumed(
     found = (_after(parts, ends), _after(again, stalls, whole=True), _after([*_anew(series)], errors, whole=True))
     loaded = _loaded(parts, (*stalls, *errors), loads)
     return max((line for line in (*found, loaded) if line is not None), default=None)
+
+
+def without_repeats(parts: Sequence[Sequence[_C]]) -> Sequence[Sequence[_C]]:
+    """Parts without those that another process wrote of the same steps at the same time of day: a log pasted below another."""
+    if len(parts) < 2:
+        return parts
+    kept: list[Sequence[_C]] = []
+    seen: dict[int, int] = {}
+    for part in parts:
+        times = {point.step: at for point in part if (at := _time_of_day(point.text)) is not None}
+        is_known = len(times) == len(part) > 0
+        if not (is_known and all(abs(seen.get(step, _NEVER) - at) <= _AT_ONCE_S for step, at in times.items())):
+            kept.append(part)
+        seen |= times
+    return kept
+
+
+def _time_of_day(text: str) -> int | None:
+    found = _CLOCK.search(text)
+    return sum(int(number) * weight for number, weight in zip(found.groups(), (3600, 60, 1), strict=True)) if found else None
 
 
 def _loaded(parts: Sequence[Sequence[int]], before: Sequence[int], loads: Sequence[int]) -> int | None:

@@ -28,6 +28,11 @@ def is_units(line: str) -> bool:
     return _UNITS.fullmatch(line) is not None
 
 
+def is_heading(line: str) -> bool:
+    """Whether a line names the columns or their units: both look like commands of root."""
+    return line.startswith("# ") and (_HEADER.fullmatch(line) is not None or is_units(line))
+
+
 def monitored(line: str) -> list[str]:
     """Cells of a header, by the names that `--query-gpu` gives them, or of a row; none of another line."""
     if _HEADER.fullmatch(line):

@@ -114,7 +114,8 @@ def _document(document: Mapping[str, Any], sample: int, host: str | None = None)
         _counters(tables, name, link_values(facts.get("pcie")))
         for number, port in _named(facts.get("ports"), f"devices/{name}/ports", problems):
             _port(tables, name, f"{name}/{number}", port)
-            _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"))
+            lid = integer(port.get("lid"))
+            _counters(tables, f"{name}/{number}", port.get("counters"), port.get("hw_counters"), lid and {"lid": lid})
     yield from problems
     for batch in _batches(tables, sample, integer(document.get("time_ns"))):
         count = len(next(iter(batch.columns.values())))
@@ -285,6 +286,8 @@ def _keep(device: dict[str, Any], port: dict[str, Any] | None, name: str, value:
             device[_OF_CA[name]] = value
     elif name == "Rate":
         port["rate"] = f"{value} Gb/sec"
+    elif name == "Base lid" and value.isdecimal():
+        port["lid"] = int(value)
     elif name in _OF_PORT:
         port[_OF_PORT[name]] = value
 

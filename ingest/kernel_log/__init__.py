@@ -9,7 +9,7 @@ from typing import Any
 
 from forensics.bundle.artefact import Artefact
 from forensics.ingest._job_logs.front import iso_time
-from forensics.ingest._job_logs.patterns import FALLEN_OFF, matches, pattern
+from forensics.ingest._job_logs.patterns import FALLEN_OFF, TASK_OUT_OF_MEMORY, matches, pattern
 from forensics.ingest._job_logs.stated_versions import DRIVER_WORDS, StatedVersions
 from forensics.ingest._shared.content import Lines
 from forensics.ingest.interface import Batch, Ingester, Item, Problem
@@ -102,6 +102,7 @@ _DEVICE_EVENTS = (
 _LOG_EVENTS = (
     pattern("oom_kill", r"ut of memory.*Kill(?:ed)? process (?P<pid>\d{1,9})", "{pid}"),
     pattern("oom_kill", r"oom-kill:.*\bpid=(?P<pid>\d{1,9})\b", "{pid}"),
+    *TASK_OUT_OF_MEMORY,
     pattern("hung_task", r"task .{1,64}:(?P<pid>\d{1,9}) blocked for more than \d+ seconds", "{pid}"),
     pattern("soft_lockup", r"soft lockup - CPU#\d+ stuck for [^\[]{0,64}\[[^\]]{0,64}:(?P<pid>\d{1,9})\]", "{pid}"),
     pattern("segfault", r"\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)", "{pid}"),
@@ -151,6 +152,7 @@ _WORDS = (
         "Machine check",
         "ut of memory",
         "oom-kill",
+        "due to memory ",
         "blocked for",
         "soft lockup",
         "segfault at",

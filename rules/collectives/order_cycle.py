@@ -106,7 +106,8 @@ def _odd(order: CallOrder, root: Root) -> tuple[tuple[int, ...], str | None]:
     broke = tuple(sorted(ranks & order.broke))
     if broke and set(broke) < ranks:
         usual = "their usual order" if len(broke) > 1 else "its usual order"
-        return broke, f"{evidence_text.ranks_text(broke)} left {usual} of communicators with this call; the others kept theirs"
+        left = f"{evidence_text.ranks_text(broke)} left {usual} of communicators with this call, or shortly before it"
+        return broke, f"{left}; the others kept theirs"
     camps = sorted((tuple(sorted(ranks & set(wait.waiting))) for wait in root.waits), key=lambda camp: (len(camp), camp))
     if len(camps) == 2 and len(camps[0]) < len(camps[1]):
         return camps[0], f"{len(camps[1])} ranks agree on one order, {evidence_text.ranks_text(camps[0])} on the other"

@@ -63,11 +63,12 @@ FROM device_event e WHERE e.kind = 'throttle'
     AND e.text IN ('hw_slowdown', 'hw_thermal_slowdown', 'hw_power_brake_slowdown', 'sw_thermal_slowdown')
 GROUP BY e.host, e.device ORDER BY ALL
 """
-# Clocks of GPUs that compute in all looks at them: idle ones lower theirs.
+# Clocks of GPUs that compute in all looks at them: idle ones lower theirs, and those that wait for the slow one have gaps.
 _CLOCKS = f"""
-SELECT c.host, c.device, max(value) FILTER (counter = 'clock_sm_mhz') AS clock, min(s.path)
+SELECT c.host, c.device, max(value) FILTER (counter = 'clock_sm_mhz') AS clock, min(s.path),
+       min(value) FILTER (counter = 'utilization_percent') AS least
 FROM counters c JOIN sources s USING (source_id) WHERE c.device LIKE 'GPU-%' GROUP BY c.host, c.device
-HAVING clock IS NOT NULL AND min(value) FILTER (counter = 'utilization_percent') >= {_BUSY} ORDER BY clock, c.host, c.device
+HAVING clock IS NOT NULL AND least >= {_USED} ORDER BY clock, c.host, c.device
 """
 # GPUs by what they may draw, with what they draw at most.
 _LIMITS = """
@@ -213,8 +214,8 @@ def _limited(connection: DuckDBPyConnection) -> Iterator[str]:
 def _clocked_down(connection: DuckDBPyConnection) -> Iterator[str]:
     """One GPU of several that compute, far below all others, which run alike."""
     gpus = rows_of(connection, "counters", _CLOCKS)
-    if _is_one_low(gpus):
-        host, device, clock, path = gpus[0]
+    if _is_one_low(gpus) and gpus[0][4] >= _BUSY:
+        host, device, clock, path, _ = gpus[0]
         where = place(device, host)
         others = f"{len(gpus) - 1} others at {gpus[1][2]} MHz or more"
         yield f"{where} and the rank on it: it computes at {clock} MHz ({path}), {others}"

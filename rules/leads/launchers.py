@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.leads.nodes import OF_NODES
 from forensics.rules.leads.single import Single, single_leads
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.text.evidence_text import counted
@@ -69,13 +70,6 @@ SELECT subject, min(source) FROM logged_event WHERE kind = 'barrier_task_failed'
 _LOST_BY_MPI = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'rank_lost' AND NOT after_cancel GROUP BY subject ORDER BY subject
 """
-# Nodes that Kubernetes finds not ready: of those with pods of the job, where a table shows these.
-_NOT_READY = """
-SELECT subject, min(source) FROM logged_event WHERE kind = 'node_not_ready' AND (
-    subject IN (SELECT value FROM job_config WHERE key = 'pod.node')
-    OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node'))
-GROUP BY subject ORDER BY subject
-"""
 # Numbers that processes say they were given, as many as there are ranks: one of them twice, and another one to nobody.
 _TAKEN = r"""
 WITH taken AS (
@@ -85,32 +79,6 @@ WITH taken AS (
 SELECT arg_max(number, often), max(often), max(source), min(size) FROM (
     SELECT number, min(size) AS size, count(*) AS often, max(source) AS source FROM taken GROUP BY number)
 HAVING sum(often) = min(size) AND min(size) = max(size) AND count(*) < min(size) AND count(*) FILTER (often > 1) = 1
-"""
-# Conditions of nodes that tell of their devices, by node.
-_CONDITIONS = r"""
-SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\S+)$', 1)), min(source)
-FROM logged_event WHERE kind = 'node_condition' GROUP BY node
-HAVING node IN (SELECT value FROM job_config WHERE key = 'pod.node')
-    OR NOT EXISTS (SELECT 1 FROM job_config WHERE key = 'pod.node') ORDER BY node
-"""
-# Nodes that the cluster of the job lists as dead.
-_DEAD = "SELECT subject, min(source) FROM logged_event WHERE kind = 'node_dead' GROUP BY subject ORDER BY subject"
-# What a line dates long before the last steps of the job is not of them: logs may name no zone.
-_NOT_OLD = r"""
-coalesce(epoch(try_cast(regexp_extract(text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d') AS TIMESTAMP)) + 14 * 3600 >= (
-    SELECT max(at_s) FROM log_progress WHERE clock = 'line'), true)
-"""
-_OF_JOB = "SELECT value FROM job_config WHERE key = 'job.node' UNION SELECT host FROM nodes"
-# Nodes of the job that its scheduler lists as down.
-_DOWN = f"""
-SELECT subject, min(source) FROM logged_event WHERE kind = 'node_down' AND subject IN ({_OF_JOB}) AND {_NOT_OLD}
-GROUP BY subject ORDER BY subject
-"""
-# Virtual machines that their cloud took away, of those of the job where these are known.
-_TAKEN_AWAY = rf"""
-SELECT regexp_extract(subject, '^(\S+)', 1) AS node, min(regexp_extract(subject, ' (\w+)$', 1)), min(source) FROM logged_event
-WHERE kind = 'node_taken' AND {_NOT_OLD} GROUP BY node
-HAVING node IN ({_OF_JOB}) OR NOT EXISTS ({_OF_JOB}) ORDER BY node
 """
 _CONTAINER = """
 SELECT subject, min(source) FROM logged_event WHERE kind = 'container_failed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
@@ -177,35 +145,15 @@ _OF_PROCESSES = (
         "failed (exit code {1}; {2})",
     ),
 )
-_OF_NODES = (
-    # Of several some may be of other jobs.
-    Single(
-        _NOT_READY,
-        "node_not_ready",
-        "console and kernel log of node {0}, and which pods of the job are on it: it is not ready ({1})",
-    ),
-    # The list may hold nodes that former jobs lost.
-    Single(
-        _DEAD,
-        "node_dead",
-        "console and kernel log of node {0}, and which ranks ran there: its cluster found it dead ({1})",
-    ),
-    # Of several the network or the scheduler may have lost all.
-    Single(
-        _DOWN,
-        "node_down",
-        "console and kernel log of node {0}, and which ranks ran there: its scheduler lists it as down ({1})",
-    ),
-    Single(
-        _TAKEN_AWAY,
-        "node_taken",
-        "whether {0} is back, and which ranks ran there: its cloud reports the event {1} ({2})",
-    ),
-    Single(
-        _CONDITIONS,
-        "node_condition",
-        "devices and kernel log of node {0}, and which ranks ran there: its condition {1} is bad ({2})",
-    ),
+# The task of Slurm in whose control group a process was killed, by its number on its node.
+_KILLED_TASK = r"""
+SELECT regexp_extract(subject, ' task=(\d+)', 1), coalesce(' on ' || host, ''), regexp_extract(subject, '^job=(\d+)', 1),
+    min(source) FROM logged_event WHERE kind = 'task_killed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+"""
+_OUT_OF_MEMORY = Single(
+    _KILLED_TASK,
+    "task_killed",
+    "which rank ran as task {0} of its node{1} in job {2} of Slurm: a process of it was killed for its memory ({3})",
 )
 # Whoever waits for the number that nobody has waits for ever; which of the processes is right nothing shows.
 _TWICE = Single(
@@ -226,6 +174,7 @@ _COORDINATED = (
 
 def killed_task(connection: DuckDBPyConnection) -> Iterator[str]:
     """One task, which may be one rank or the launcher of several on its host; or all of one host."""
+    yield from single_leads(connection, (_OUT_OF_MEMORY,))
     tasks = rows_of(connection, "log_events", _TASKS, kinds=("process_exit",))
     if len(tasks) == 1 and (task := _TASK.match(str(tasks[0][0]))):
         is_one, host = task["more"] is None, task["host"]
@@ -245,7 +194,7 @@ def launcher_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _by_slot(connection)
     yield from single_leads(connection, _OF_PROCESSES)
     yield from _pod_that_does_not_run(connection)
-    yield from single_leads(connection, _OF_NODES)
+    yield from single_leads(connection, OF_NODES)
     yield from _exited_task(connection)
     yield from single_leads(connection, (_TWICE,))
 

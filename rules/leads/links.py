@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import only_row, rows_of
+from forensics.rules.leads.silent_ports import silent_port
 from forensics.rules.reductions.hardware.lost_links import links_down
 from forensics.rules.reductions.hardware.nic_slots import odd_slot
 from forensics.rules.reductions.hardware.port_errors import port_errors
@@ -113,6 +114,7 @@ def link_leads(connection: DuckDBPyConnection) -> Iterator[str]:
     yield from _closed_by(connection)
     yield from _one_link(connection)
     yield from _refused(connection)
+    yield from silent_port(connection)
     yield from _unanswered(connection)
     yield from _unable(connection)
     yield from _verbs(connection)

@@ -83,7 +83,8 @@ _GROUPED = "SELECT count(DISTINCT rank) FROM log_events WHERE kind = 'watchdog_p
 # Processes that the kernel killed for their memory, of a node, a step or a number; those of pods are stated with their ends.
 _KILLED = """
 SELECT subject, min(source) FROM logged_event
-WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod') GROUP BY ALL ORDER BY ALL
+WHERE kind = 'oom_kill' AND rank IS NULL AND subject IS NOT NULL AND NOT starts_with(subject, 'pod')
+    AND NOT EXISTS (SELECT 1 FROM log_events WHERE kind = 'task_killed') GROUP BY ALL ORDER BY ALL
 """
 # Who stopped the job, by its launcher or by Slurm.
 _STOPPED = """

@@ -16,6 +16,7 @@ from functools import partial
 from duckdb import DuckDBPyConnection
 
 from forensics.case.database import has_rows, rows_of
+from forensics.rules.reductions.logs.killed_tasks import killed_task
 from forensics.rules.reductions.logs.local_numbers import has_siblings
 from forensics.rules.reductions.logs.process_exit import BY_ITSELF, ENDED_BY_LAUNCHER, Exit
 
@@ -92,7 +93,7 @@ _CODE = re.compile(r"Exited with exit code (\d{1,3})")
 
 def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     """All ends that are known to be of a rank: of several of one rank, the one its launcher saw first or ended the job for."""
-    if not has_rows(connection, "log_events", ("process_exit", "oom_kill", "segfault", "node_failed")):
+    if not has_rows(connection, "log_events", ("process_exit", "oom_kill", "task_killed", "segfault", "node_failed")):
         return ()
     several, highest, hosts, elastic, failed_steps, world = connection.execute(_NODES).fetchall()[0]
     said = rows_of(connection, "log_events", _EXITS, kinds=("process_exit", "oom_kill", "segfault"))
@@ -106,6 +107,8 @@ def exits(connection: DuckDBPyConnection) -> tuple[Exit, ...]:
     # Two launchers, or two starts of one, count the same numbers.
     if one_node and len({(end.rank, end.table) for end in local}) == 1 and not ranked:
         ranked += local[:1]
+    if one_node and not ranked and not elastic:
+        ranked += killed_task(connection, world)
     if not ranked and not local and not elastic:
         first = _first_of_ranks(connection)
         ranked += _tasks(rows, [str(subject) for _, subject, _, _ in said], first) or _out_of_memory(connection, first)

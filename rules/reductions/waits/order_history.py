@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,6 +18,9 @@ _CIRCLES = (RootKind.CYCLE, RootKind.INVERTED)
 _TIMES = 2
 # A number of calls in a row is a habit where it was the same as often as this, up to the last time.
 _RUNS = 3
+# Runs of one communicator, the broken one included, within which a shorter one is near the last call: peers that match what
+# comes later with what was left out go on for a while.
+_RECENT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,16 @@ def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
     it came after that call as it did earlier in the run.
     """
     followed: dict[int, bool | None] = {}
+    fell: dict[int, frozenset[str]] = {}
     for root in graph.roots:
         if root.kind in _CIRCLES:
             transfers = all(wait.peers for wait in root.waits)
             used = {wait.communicator for wait in root.waits}
             for rank in root.ranks:
-                followed[rank] = _exchanged(calls.connection, rank) if transfers else _followed(calls.connection, rank, used)
+                made = [] if transfers else calls.connection.execute(_ORDER, {"rank": rank}).fetchall()
+                followed[rank] = _exchanged(calls.connection, rank) if transfers else _followed(made, used)
+                fell[rank] = _fell(made, used)
+    followed.update(dict.fromkeys(_fell_alone(fell), False))
     kept = frozenset(rank for rank, usual in followed.items() if usual)
     return CallOrder(
         frozenset(rank for rank, usual in followed.items() if usual is False),
@@ -76,13 +83,12 @@ def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
     )
 
 
-def _followed(connection: DuckDBPyConnection, rank: int, used: Collection[str]) -> bool | None:
+def _followed(calls: Sequence[tuple[str, str, str]], used: Collection[str]) -> bool | None:
     """Whether the first pending call has followed the same predecessor before; None when the predecessor is new.
 
     It has not, where it is one call more in a row than the rank ever made before it went on to another one of the communicators
     `used` in the circle: a step that was left out, or a call.
     """
-    calls = connection.execute(_ORDER, {"rank": rank}).fetchall()
     pending = next((i for i, (_, _, state) in enumerate(calls) if state != "done"), None)
     if not pending:
         return None
@@ -97,12 +103,41 @@ def _are_more(communicators: Sequence[str]) -> bool:
 
     How the record begins is left out: it may be cut, and steps of the begin may differ.
     """
-    runs = [(communicator, len([*calls])) for communicator, calls in groupby(communicators)]
+    runs = _rows(communicators)
     if not runs:
         return False
     last, length = runs[-1]
     before = [count for communicator, count in runs[1:-1] if communicator == last][-_RUNS:]
     return len(before) == _RUNS and len(set(before)) == 1 and length > before[0]
+
+
+def _rows(communicators: Sequence[str]) -> list[tuple[str, int]]:
+    """Communicators with how many calls in a row each of them got."""
+    return [(communicator, len([*calls])) for communicator, calls in groupby(communicators)]
+
+
+def _fell(calls: Sequence[tuple[str, str, str]], used: Collection[str]) -> frozenset[str]:
+    """Communicators of the circle of which the rank lately made fewer calls in a row than ever before it went on.
+
+    The last row may go on, and the first one may be cut.
+    """
+    lengths: dict[str, list[int]] = defaultdict(list)
+    for communicator, length in _rows([communicator for _, communicator, _ in calls if communicator in used])[1:-1]:
+        lengths[communicator].append(length)
+    return frozenset(communicator for communicator, counts in lengths.items() if _falls_lately(counts))
+
+
+def _fell_alone(fell: Mapping[int, frozenset[str]]) -> Iterator[int]:
+    """Ranks that did so while no other member of that communicator did: what members change alike belongs to the program."""
+    for rank, communicators in fell.items():
+        others = frozenset[str]().union(*(own for other, own in fell.items() if other != rank))
+        if communicators - others:
+            yield rank
+
+
+def _falls_lately(counts: Sequence[int]) -> bool:
+    changed = next((place for place, count in enumerate(counts) if count != counts[0]), None)
+    return changed is not None and changed >= max(_RUNS, len(counts) - _RECENT) and counts[changed] < counts[0]
 
 
 def _exchanged(connection: DuckDBPyConnection, rank: int) -> bool | None:

@@ -107,3 +107,41 @@ def test_a_node_that_is_down_explains_no_other_silence(tmp_path: Path, log: str,
     (tmp_path / "train.log").write_text(log)
     (tmp_path / "nodes.txt").write_text(nodes)
     assert not named(verdict_of(tmp_path)) - {2, 3} and not any(s.hosts for s in verdict_of(tmp_path).suspects)
+
+
+def milestones(*lines: str) -> str:
+    said = ("building the model", "loading the checkpoint of step 700", *lines)
+    return "".join(f"[titan] 2026-12-01 08:0{place}:40,002 - root - INFO - {line}\n" for place, line in enumerate(said))
+
+
+LOGS = [name.replace(".txt", ".log") for name in NAMES]
+LOADED = "loaded the checkpoint of step 700", "training starts at step 701"
+ROWS = [milestones(*LOADED)] * 3 + [milestones()] + [milestones(*LOADED)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (ROWS, True),
+        ([*ROWS[:3], milestones(LOADED[0], "my own line 3"), ROWS[4]], False),  # it may be elsewhere in the program
+        ([*ROWS[:2], milestones(), *ROWS[3:]], False),  # two are behind
+        ([*ROWS[:3], milestones(*LOADED), milestones(*LOADED, "evaluation 1 of 9")], False),  # one writes more than all others
+    ],
+)
+def test_the_log_without_the_last_line_of_all_others(tmp_path: Path, rows: list[str], expected: bool) -> None:
+    said = leads(tmp_path, dict(zip(LOGS, rows, strict=True)))
+    assert ("dogwood.log#line=2" in said) == expected
+    assert ('wrote "[titan]' in said and "training starts at step 701" in said) == expected
+
+
+def test_of_steps_that_go_on_one_log_may_always_be_behind(tmp_path: Path) -> None:
+    rows = [milestones(*(f"step {step} done" for step in range(1, 9 - (place == 3)))) for place in range(5)]
+    assert leads(tmp_path, dict(zip(LOGS, rows, strict=True))) == ""
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, True), (2, False)], ids=["one after the other", "mixed"])
+def test_ranks_that_stand_one_below_the_other_in_one_log(tmp_path: Path, step: int, expected: bool) -> None:
+    lines = [f"[rank{rank}]: {line}" for rank, row in enumerate(ROWS) for line in row.splitlines()]
+    mixed = [*lines[::step], *(lines[1::step] if step > 1 else ())]
+    verdict = unnamed(tmp_path, {"job.log": "\n".join(mixed) + "\n"})
+    assert any(lead.startswith("stack and log of rank 3: its last line is job.log") for lead in verdict.leads) == expected

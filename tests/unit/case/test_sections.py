@@ -277,6 +277,42 @@ def test_files_below_their_names_are_read_one_by_one(tmp_path: Path, text: str) 
     assert named(verdict_of(tmp_path)) == {2}
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        "rank {}:",
+        "### Rank {}",
+        "**rank {}** (gx-7):",
+        "Rank {} log",
+        "rank {} 日志：",
+        "rank={}/3 stderr:",
+        "`rank {}` on gx-7:",
+    ],
+)
+def test_logs_below_lines_that_name_their_ranks_are_of_these(tmp_path: Path, title: str) -> None:
+    blocks = "".join(f"{title.format(rank)}\n```\n{text}```\n" for rank, text in enumerate(files().values()))
+    (tmp_path / "ticket.md").write_text(f"It ended last night.\n\n{blocks}")
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize("title", ["local rank {}:", "node {}:", "rank {} and its peers:", "all but rank {}:", "rank 1:"])
+def test_logs_below_other_lines_stay_one_text(tmp_path: Path, title: str) -> None:
+    blocks = "".join(f"{title.format(rank)}\n```\n{text}```\n" for rank, text in enumerate(files().values()))
+    assert kinds(case_of(blocks, tmp_path, "ticket.md")) == ["training_log"]
+
+
+DMON = (
+    "$ nvidia-smi dmon -s pu -c 1\n# gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk\n"
+    "# Idx      W      C      C      %      %    MHz    MHz\n"
+)
+
+
+def test_a_table_of_a_monitor_whose_heading_looks_like_a_command(tmp_path: Path) -> None:
+    gpus = "".join(f"    {gpu}    640     58     66    99     40   2619   {345 if gpu == 2 else 1980}\n" for gpu in range(4))
+    text = f"$ tail job.log\n{''.join(STEP.format(number) for number in range(5))}{DMON}{gpus}$ exit\n"
+    assert kinds(case_of(text, tmp_path, "ticket.txt")) == ["gpu_table", "training_log"]
+
+
 @pytest.mark.parametrize("title", ["the first one", "see https://example.org for more", "all of train_rank1.log and more"])
 def test_blocks_without_names_stay_one_text(tmp_path: Path, title: str) -> None:
     case = case_of(fenced(title.replace("{}", "")), tmp_path, "ticket.md")

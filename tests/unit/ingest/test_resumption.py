@@ -67,3 +67,17 @@ def test_the_log_of_a_job_that_loaded_a_checkpoint(tmp_path: Path, said: str, st
     verdict = pasted(tmp_path, text + "".join(f"step {at} loss 2.{at}\n" for at in range(30, 30 + 10 * steps, 10)))
     pointed = {3} if any("rank 3" in each for each in verdict.leads) else set()
     assert named(verdict) | pointed == ranks
+
+
+STAMPED = "I1129 {hour:02d}:{minute:02d}:10.{host}21904 139{host}02 train.py:212] step={step} loss=1.9\n"
+UNHEALTHY = (
+    "2026-11-29 03:43:02.118204: E external/xla/coordination_service.cc:1170] /job:jax_worker/replica:0/task:5 has been set to "
+    "ERROR in coordination service: UNAVAILABLE: Task /job:jax_worker/replica:0/task:5 heartbeat timeout.\n"
+)
+
+
+@pytest.mark.parametrize(("hour", "ranks"), [(3, {5}), (7, set())], ids=["the log of another host", "the job trains again"])
+def test_steps_of_another_process_below_a_report_are_no_second_start(tmp_path: Path, hour: int, ranks: set[int]) -> None:
+    above = "".join(STAMPED.format(hour=3, minute=at, host=0, step=4000 + 10 * at) for at in range(36, 40))
+    below = "".join(STAMPED.format(hour=hour, minute=at, host=3, step=4000 + 10 * at) for at in range(37, 40))
+    assert named(pasted(tmp_path, above + UNHEALTHY + below)) == ranks

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forensics.rules.reductions.calls.order import Column, are_by_rank, order_by_rank, taken
-from forensics.rules.reductions.waits.order_history import _are_more
+from forensics.rules.reductions.waits.order_history import _are_more, _fell, _fell_alone
 
 
 def rings(seed: int, ranks: int = 6, calls: int = 400) -> list[Column]:
@@ -57,3 +57,29 @@ def test_no_rows_have_an_order() -> None:
 def test_a_first_pending_call_of_a_communicator_outside_the_circle_breaks_no_row() -> None:
     assert not _are_more([])
     assert _are_more([*"abababab", "a", "a"]) and not _are_more("abababa")
+
+
+def made(communicators: str) -> list[tuple[str, str, str]]:
+    return [(f"{each} all_reduce", each, "done") for each in communicators]
+
+
+@pytest.mark.parametrize(
+    ("communicators", "expected"),
+    [
+        ("aab" * 9 + "abab", {"a"}),  # one call of two was left out, twice
+        ("aab" * 9 + "abc" + "ab", {"a"}),  # what is outside of the circle says nothing
+        ("aab" * 9 + "a", set()),  # the last row goes on
+        ("ab" + "aab" * 9, set()),  # the record begins anywhere
+        ("aabab" * 9 + "ab", set()),  # it always was one or two
+        ("aab" * 9 + "ab" * 9, set()),  # that was long ago: its peers would have met it
+        ("aab" * 2 + "abab", set()),  # no habit yet
+        ("aab" * 9 + "aaab" + "ab", set()),  # more calls are another matter
+    ],
+)
+def test_rows_that_became_shorter_than_ever_before(communicators: str, expected: set[str]) -> None:
+    assert _fell(made(communicators), "ab") == expected
+
+
+def test_members_that_make_fewer_calls_alike_left_no_order() -> None:
+    fell: dict[int, frozenset[str]] = {0: frozenset(), 1: frozenset("a"), 2: frozenset("a"), 3: frozenset("b")}
+    assert [*_fell_alone(fell)] == [3]

@@ -120,6 +120,20 @@ def metrics(clocks: Sequence[int], busy: Sequence[int], mask: int = 4) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("busy", "expected"),
+    [
+        ([70, 71, 99, 70], True),  # the others wait for it
+        ([99, 99, 99, 99], True),
+        ([70, 71, 60, 70], False),  # it may have little to do
+        ([70, 5, 99, 70], False),  # idle ones lower their clocks
+    ],
+)
+def test_one_gpu_that_computes_far_below_the_clocks_of_the_others(tmp_path: Path, busy: list[int], expected: bool) -> None:
+    verdict = unnamed(tmp_path, {"metrics.prom": metrics([1980, 1975, 345, 1980], busy, mask=0), **timeouts(9, 9, 9, 9)})
+    assert any("it computes at 345 MHz" in lead for lead in verdict.leads) == expected
+
+
 def timeouts(*numbers: int) -> dict[str, str]:
     """Lines without a group, by the number of the work that each rank gave up on."""
     return {"job.log": "".join(TIMEOUT.format(rank, number) for rank, number in enumerate(numbers))}
