@@ -40,6 +40,14 @@ WHERE (SELECT count(*) FROM down) = 1
         AND p.rank NOT IN (SELECT rank FROM gave_up))
     AND (SELECT count(*) FROM gave_up) >= len(ranks)
 """
+# The pod in whose control group a kernel killed a process, by the identifier in its record.
+KILLED_PODS = r"""
+INSERT INTO log_events (source_id, locator, time_ns, host, kind, subject, text)
+SELECT e.source_id, e.locator, e.time_ns, c.host, 'process_exit', 'exitcode=-9 pod=' || c.host || ' by=kernel', e.text
+FROM log_events e JOIN job_config c
+    ON c.key = 'pod.uid' AND c.value = replace(regexp_extract(e.subject, '^uid=(\S+)', 1), '_', '-')
+WHERE e.kind = 'pod_killed'
+"""
 # The one pod whose node went away, of ranks that others gave up waiting for: events of Kubernetes are of the last hour.
 PODS_WITHOUT_NODE = """
 INSERT INTO log_events (source_id, locator, host, rank, kind, subject, text)

@@ -102,8 +102,8 @@ _RUN = re.compile(r"(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w{1,64}(?=/)")
 _LEAST_LOGS = 2
 # Whose they are is shown by what another process says of them.
 _OF_OTHERS = (
-    "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'task_killed', 'oom_kill', 'xid', "
-    "'job_cancelled')"
+    "kind NOT IN ('process_exit', 'several_nodes', 'node_failed', 'task_blocked', 'task_killed', 'pod_killed', "
+    "'oom_kill', 'xid', 'job_cancelled')"
 )
 # One process of a host stands for it, where nothing shows another one.
 _ONLY = """

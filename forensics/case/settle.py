@@ -11,7 +11,7 @@ from forensics.case.folders_of_ranks import forget_numbers_of_looks, name_stacks
 from forensics.case.former_logs import leave_out_former_logs
 from forensics.case.lagging_logs import mark_the_one_behind
 from forensics.case.launcher_folders import guess_local_ranks, name_local_ranks
-from forensics.case.lost_nodes import DOWN_NODES, LOST_NODES, PODS_WITHOUT_NODE, SILENT_NODES
+from forensics.case.lost_nodes import DOWN_NODES, KILLED_PODS, LOST_NODES, PODS_WITHOUT_NODE, SILENT_NODES
 from forensics.case.node_ranks import complete_nodes
 from forensics.case.numbered_logs import forget_refuted_numbers, name_numbered_logs
 from forensics.case.old_events import set_old_events_aside
@@ -167,7 +167,7 @@ WHERE kind IN ('process_exit', 'oom_kill', 'pod_evicted')
 _SETTLED = (
     *(("stacks", statement) for statement in (_STACK_OWNERS, _STACK_SOURCES, _CHILDREN)),
     *(("device_kernels", statement) for statement in (_KERNEL_OWNERS, _KERNEL_SOURCES)),
-    ("log_events", DOWN_NODES),
+    *(("log_events", statement) for statement in (DOWN_NODES, KILLED_PODS)),
     *(("process_ranks", statement) for statement in (_WITHOUT_HOST, PODS_WITHOUT_NODE, _ENDED_PODS, _LOCAL_ENDS)),
     *(("process_ranks", statement) for statement in (LOST_NODES, SILENT_NODES)),
     *(("log_events", _KILLED), ("processes", _OWNERS), ("log_events", _ENDED), ("log_progress", _EARLIER_ENDS)),
@@ -183,6 +183,7 @@ _ONLY_WITH = {
     _NOT_FOUND: "ranks WHERE state = 'absent'",
     _KILLED: "log_events WHERE kind IN ('oom_kill', 'segfault')",
     _ENDED: "log_events WHERE kind = 'process_exit' AND rank IS NULL AND contains(subject, ' pid=')",
+    KILLED_PODS: "log_events WHERE kind = 'pod_killed'",
     DOWN_NODES: "log_events WHERE kind = 'node_down'",
     SILENT_NODES: "log_events WHERE kind IN ('node_down', 'node_expelled')",
 }

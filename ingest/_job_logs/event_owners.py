@@ -12,7 +12,7 @@ from forensics.ingest._job_logs.nccl_lines import NcclLines
 
 LAUNCHER = "launcher"
 """Label of what a launcher says: it is of none of the ranks of the file."""
-_OF_NODES = ("node_failed", "node_suspected", "launch_failed", "node_expelled", "task_killed")
+_OF_NODES = ("node_failed", "node_suspected", "launch_failed", "node_expelled", "task_killed", "pod_killed")
 """What is said of a node, or of a number on it, is of none of the processes that may have written it down."""
 
 

@@ -48,7 +48,7 @@ _POD = re.compile(r"\[pod/(?P<pod>[^\]/\s]{1,240}-[1-9]\d{0,3})/")
 _ALGO = re.compile(r"(?<![\w-])(?P<host>algo-(?:[2-9]|[1-9]\d{1,2}))(?=[-,\s\]>:])")
 KERNEL_LOGS = ("dmesg", "journalctl ")
 """Commands that print what a kernel wrote."""
-OF_KERNEL = frozenset({"xid", "oom_kill", "task_killed", "task_blocked", "client_evicted"})
+OF_KERNEL = frozenset({"xid", "oom_kill", "task_killed", "pod_killed", "task_blocked", "client_evicted"})
 """Kinds of events that a kernel writes, and the reader of a job's log knows."""
 _OF_NODE = re.compile(r"^([A-Za-z][\w.-]{0,254}): {1,2}\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} | {0,8}\d{1,9}\.\d{6}\])")
 _KERNEL = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ([A-Za-z][\w.-]{0,254}) kernel: ")

@@ -99,6 +99,7 @@ SLURM_OUT_OF_MEMORY = pattern(
 # Slurm's control group of a task, by its number within its node (`cgroup_g_task_addto` of src/interfaces/cgroup.c): the kernel
 # names a process of it that it killed, systemd-oomd ends all of them.
 _TASK_GROUP = r"/job_(?P<job>\d{1,12})/step_\w{1,12}/(?:user/)?task_(?P<task>\d{1,5})(?!\w)"
+_POD_GROUP = r"[/-]pod(?P<uid>[\da-f]{8}(?:[_-][\da-f]{4}){3}[_-][\da-f]{12})"
 TASK_OUT_OF_MEMORY = (
     pattern(
         "task_killed",
@@ -109,6 +110,12 @@ TASK_OUT_OF_MEMORY = (
         "task_killed",
         rf"Killed /\S{{0,200}}?{_TASK_GROUP} due to memory (?:pressure|used) ",
         "job={job} task={task}",
+    ),
+    # The kernel, of a process of a pod of Kubernetes.
+    pattern(
+        "pod_killed",
+        rf"oom-kill:constraint=.{{1,600}}?,task_memcg=\S{{0,200}}?{_POD_GROUP}\S{{0,200}}?,.{{0,200}}?\bpid=(?P<pid>\d{{1,9}})\b",
+        "uid={uid} pid={pid}",
     ),
 )
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from forensics.bundle.artefact import Artefact
+from forensics.ingest._shared.config import config_rows
 from forensics.ingest._shared.content import Lines, from_first_character, read_object
 from forensics.ingest._shared.process_ranks import ProcessRank, process_rank_batches
 from forensics.ingest._shared.rows import add_row
@@ -24,7 +25,7 @@ _TEXT = re.compile(rb"(?:---\s*\n)?apiVersion: v1\r?\n(?:items:\r?\n- apiVersion
 _DOCUMENT = re.compile(rb'\{\s*"apiVersion": ?"v1",\s*(?:"items": ?\[\s*\{\s*"apiVersion": ?"v1",\s*)?"kind": ?"Pod"')
 _ENDED = ("status", "containerStatuses", "state", "terminated")
 _STATUS = ("status", "reason")
-_NAME = ("metadata", "name")
+_NAME, _UID = ("metadata", "name"), ("metadata", "uid")
 _ENV = ("spec", "containers", "env")
 _DEVICES = ("spec", "containers", "resources", "limits", "nvidia.com/gpu")
 _EVICTED = ("Evicted", "Preempting", "DeadlineExceeded")
@@ -61,12 +62,15 @@ class _Pods:
         self._variable = ""
         self._stated: int | None = None
         self._ranks: dict[str, int] = {}
+        self._identified: list[tuple[str, str]] = []
         self._columns: dict[str, list[Any]] = defaultdict(list)
 
     def feed(self, leaf: Leaf) -> None:
         """Take one value with the keys above it."""
         if leaf.path == _NAME:
             self._pod, self._stated, self.count = leaf.value[:253], None, self.count + 1
+        elif leaf.path == _UID and self._pod:
+            self._identified.append((self._pod, leaf.value[:64]))
         elif leaf.path[:-1] == _ENV:
             self._feed_environment(leaf)
         elif leaf.path == _DEVICES and leaf.value == "1" and self._stated is not None:
@@ -100,6 +104,8 @@ class _Pods:
         """Events in the order of the record, and ranks: pods are hosts."""
         if self._columns["kind"]:
             yield Batch("log_events", dict(self._columns))
+        for pod, uid in self._identified:
+            yield from config_rows([("pod.uid", uid)], host=pod)
         yield from process_rank_batches(ProcessRank("environment", pod, rank=rank) for pod, rank in self._ranks.items())
 
 

@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import only_row, rows_of
 from forensics.rules.leads.nodes import OF_NODES
 from forensics.rules.leads.single import Single, single_leads
+from forensics.rules.reductions.logs.killed_tasks import JOBS
 from forensics.rules.reductions.logs.log_evidence import OF_THE_JOB
 from forensics.rules.reductions.text.evidence_text import counted
 
@@ -146,9 +147,11 @@ _OF_PROCESSES = (
     ),
 )
 # The task of Slurm in whose control group a process was killed, by its number on its node.
-_KILLED_TASK = r"""
-SELECT regexp_extract(subject, ' task=(\d+)', 1), coalesce(' on ' || host, ''), regexp_extract(subject, '^job=(\d+)', 1),
-    min(source) FROM logged_event WHERE kind = 'task_killed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
+_KILLED_TASK = rf"""
+SELECT regexp_extract(subject, ' task=(\d+)', 1), coalesce(' on ' || host, ''),
+    regexp_extract(subject, '^job=(\d+)', 1) AS job, min(source)
+FROM logged_event WHERE kind = 'task_killed' AND NOT after_cancel AND (job IN ({JOBS}) OR NOT EXISTS ({JOBS}))
+GROUP BY ALL ORDER BY ALL
 """
 _OUT_OF_MEMORY = Single(
     _KILLED_TASK,

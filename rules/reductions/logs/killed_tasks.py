@@ -14,12 +14,15 @@ from duckdb import DuckDBPyConnection
 from forensics.case.database import has_rows, rows_of
 from forensics.rules.reductions.logs.process_exit import Exit
 
-# The job by what its log says, or as sbatch and its users call the output.
-_KILLED = r"""
+JOBS = r"""
+SELECT value FROM job_config WHERE key = 'job.id'
+UNION SELECT regexp_extract(path, '(?i)(?:^|/)(?:slurm|job)[._-](\d+)', 1) AS job FROM sources
+WHERE kind = 'training_log' AND job <> ''
+"""
+"""The job of Slurm by what its log says, or as sbatch and its users call the output."""
+_KILLED = rf"""
 SELECT CAST(regexp_extract(subject, ' task=(\d+)', 1) AS INTEGER), min(regexp_extract(subject, ' pid=(\d+)', 1)), min(host),
-    min(source), bool_and(regexp_extract(subject, '^job=(\d+)', 1) IN (
-        SELECT value FROM job_config WHERE key = 'job.id'
-        UNION SELECT regexp_extract(path, '(?i)(?:^|/)(?:slurm|job)[._-](\d+)', 1) FROM sources WHERE kind = 'training_log'))
+    min(source), bool_and(regexp_extract(subject, '^job=(\d+)', 1) IN ({JOBS})), EXISTS ({JOBS})
 FROM logged_event WHERE kind = 'task_killed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
 """
 _LOST_A_PEER = "SELECT DISTINCT rank FROM log_events WHERE kind = 'peer_closed' AND rank IS NOT NULL"
@@ -31,10 +34,10 @@ def killed_task(connection: DuckDBPyConnection, world: int | None) -> list[Exit]
     if has_rows(connection, "job_config", ("log.per_node",)):
         return []
     found = rows_of(connection, "log_events", _KILLED, kinds=("task_killed",))
-    of_job = [row for row in found if row[4]] or found
+    of_job = [row for row in found if row[4] or not row[5]]
     if len(of_job) != 1 or not 0 < of_job[0][0] < (world or 1 + of_job[0][0]):
         return []
-    task, pid, host, source, is_stated = of_job[0]
+    task, pid, host, source, is_stated, _ = of_job[0]
     if not is_stated and not _is_missed(connection, task, world):
         return []
     number = int(pid) if pid else None

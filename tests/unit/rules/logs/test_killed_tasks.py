@@ -64,6 +64,7 @@ def test_the_task_that_was_killed_is_its_rank(tmp_path: Path, files: dict[str, s
         {"dmesg.log": kernel(0), "slurm-771.out": lost(1, 2, 3)},  # the first task of a node may be a launcher
         {"dmesg.log": kernel(1) + kernel(3), "slurm-771.out": lost(0, 2, 4)},  # of two, neither is known to be the first
         {"dmesg.log": kernel(3), "train.log": lost(0, 1, 2, 3, 4)},  # of another job: this rank lost a peer as well
+        {"dmesg.log": kernel(3, job=9), "slurm-771.out": lost(0, 1, 2, 4, 5)},  # of another job, whoever is missing
         {"dmesg.log": kernel(3), "train.log": lost(0, 1)},  # nothing shows that it is of this job
         {"dmesg.log": kernel(3), "slurm-771.out": f"nnodes: 2\n{lost(0, 1, 2, 4, 5)}"},  # numbers within a node
         {"dmesg.log": kernel(3), "slurm-771.out": f"torchrun --nproc_per_node=4 train.py\n{lost(0, 1, 2, 4, 5)}"},
@@ -78,6 +79,35 @@ def test_who_was_killed_is_where_to_begin_where_the_number_shows_no_rank(tmp_pat
     files = {"dmesg.log": kernel(0), "slurm-771.out": lost(1, 2, 3)}
     lead = unnamed(tmp_path, files).leads[0]
     assert lead.startswith("which rank ran as task 0 of its node in job 771 of Slurm: a process of it was killed")
+
+
+def test_a_task_of_another_job_is_no_lead(tmp_path: Path) -> None:
+    verdict = unnamed(tmp_path, {"dmesg.log": kernel(3, job=9), "slurm-771.out": STEPS})
+    assert not any("in job 9 of Slurm" in lead for lead in verdict.leads)
+
+
+UID = "4f0c2a11-77aa-4b1e-9c55-2c9de1b7a90{0}"
+POD = (
+    "- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: trainer-{0}\n    uid: {uid}\n  spec:\n    containers:\n    - env:\n"
+    '      - name: RANK\n        value: "{0}"\n      name: main\n      resources:\n        limits:\n'
+    '          nvidia.com/gpu: "1"\n  status:\n    phase: Running\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{0}.slice/cri-containerd-9e01.scope", {2}),
+        ("/kubepods/burstable/pod{1}/9e01", {2}),
+        ("/kubepods/burstable/podffffffff-77aa-4b1e-9c55-2c9de1b7a902/9e01", set()),  # a pod of somebody else
+    ],
+)
+def test_the_pod_in_whose_control_group_a_process_was_killed(tmp_path: Path, group: str, expected: set[int]) -> None:
+    uid = UID.format(2)
+    pods = "apiVersion: v1\nitems:\n" + "".join(POD.format(rank, uid=UID.format(rank)) for rank in range(4)) + "kind: List\n"
+    killed = KERNEL.format(group=group.format(uid.replace("-", "_"), uid))
+    files = {"pods.yaml": pods, "dmesg.log": killed, "job.log": lost(0, 1, 3)}
+    assert named(verdict_of(write(tmp_path, files))) == expected
 
 
 @pytest.mark.parametrize(
