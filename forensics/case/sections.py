@@ -36,6 +36,7 @@ from forensics.case.plain_text import (
     without_mentions,
 )
 from forensics.case.printed_dumps import printed_dumps
+from forensics.case.recorded_blocks import RECORDS, recorded_blocks
 from forensics.case.saved_documents import MOST_BYTES as MOST_SAVED_BYTES
 from forensics.case.saved_documents import document_text, may_be_saved, without_settled
 from forensics.case.stack_parts import stack_part
@@ -63,7 +64,6 @@ _FENCE = b"```"
 _LONGEST_FRONT, _LONGEST_HEAD = 128, 4096
 _QUOTED = re.compile(rb"(?m)^>")
 _LOG, _KERNEL, _STACKS, _SCHEDULER = "training_log", "kernel_log", "python_stacks_text", "scheduler_log"
-_RECORDS = "records.log"
 _PICKLED = b"\x80"
 _BOXED = "nvidia_smi"
 _RAS = "nccl_ras_text"
@@ -74,7 +74,7 @@ _OF_RAS = re.compile(
     rb"|=+$|[ #]|$|DEAD$|INCOMPLETE$|TIMEOUT$|OK$"
 )
 # Two records of torch on one line.
-_MANY_RECORDS = re.compile(rb"\[rank\d{1,7}\]:\[[EWIF]\d[^\n]{1,4000} \[rank\d{1,7}\]:\[[EWIF]\d")
+_MANYRECORDS = re.compile(rb"\[rank\d{1,7}\]:\[[EWIF]\d[^\n]{1,4000} \[rank\d{1,7}\]:\[[EWIF]\d")
 _IN_A_BOX = re.compile(rb"(?m)^\s{0,8}(?:[|+].*[|+]|[|+])\s*$")
 
 
@@ -91,14 +91,14 @@ def with_sections(artefacts: Iterable[Artefact]) -> Iterator[Artefact]:
                 yield from tables
                 yield from _sections(rest, _content(rest) if tables else content)
                 if fired := lines_of_quoted(unstamped(content)):
-                    yield _part(replace(whole, path=f"{whole.path}/{_RECORDS}"), fired, 0)
+                    yield _part(replace(whole, path=f"{whole.path}/{RECORDS}"), fired, 0)
 
 
 def _texts(artefact: Artefact, content: bytes) -> Iterator[tuple[Artefact, bytes]]:
     """The files that a text is made of, with their content."""
     is_text = b"\0" not in content[:SNIFF_BYTES]
     named = named_parts(artefact, content) if is_text and any(mark in content for mark in MARKS) else ()
-    named = named or (printed_dumps(artefact, content) if is_text else ())
+    named = named or (printed_dumps(artefact, content) or recorded_blocks(artefact, content) if is_text else ())
     yield from ((each, _content(each)) for each in named) if named else ((artefact, content),)
 
 
@@ -130,9 +130,9 @@ def _plain(artefact: Artefact) -> tuple[Artefact, bytes]:
 def _inside(artefact: Artefact, head: bytes) -> tuple[str, bytes] | None:
     """Name and content of the text that a document or an export holds; None for anything else."""
     if (lines := _from_export(artefact, head)) is not None:
-        return _RECORDS, lines
-    if _MANY_RECORDS.search(head) and (records := parted(_content(artefact))) is not None:
-        return _RECORDS, records
+        return RECORDS, lines
+    if _MANYRECORDS.search(head) and (records := parted(_content(artefact))) is not None:
+        return RECORDS, records
     if artefact.stored_bytes > MOST_SAVED_BYTES or not may_be_saved(head):
         return None
     content = artefact.begin(MOST_SAVED_BYTES + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -311,6 +312,33 @@ def test_a_table_of_a_monitor_whose_heading_looks_like_a_command(tmp_path: Path)
     gpus = "".join(f"    {gpu}    640     58     66    99     40   2619   {345 if gpu == 2 else 1980}\n" for gpu in range(4))
     text = f"$ tail job.log\n{''.join(STEP.format(number) for number in range(5))}{DMON}{gpus}$ exit\n"
     assert kinds(case_of(text, tmp_path, "ticket.txt")) == ["gpu_table", "training_log"]
+
+
+LOGGED = {
+    "one a line": "{0}",
+    "a list": "[{0}]",
+    "named": '{{"hits": [{0}]}}',
+}
+
+
+def record(minute: int, rank: int, text: str) -> str:
+    return json.dumps({"ts": f"2026-11-30T10:{minute:02d}:11Z", "level": "error", "rank": rank, "msg": text})
+
+
+@pytest.mark.parametrize("form", LOGGED)
+def test_records_in_a_block_of_a_ticket_are_the_lines_that_were_logged(tmp_path: Path, form: str) -> None:
+    raised, gone = ENDED.strip(), LOST.strip()
+    records = [record(1, 2, raised), *(record(3, rank, gone) for rank in (0, 1))]
+    block = LOGGED[form].format(("\n" if form == "one a line" else ",\n").join(records))
+    (tmp_path / "ticket.md").write_text(f"# It ended\n\n```json\n{block}\n```\n\nIs it the loader?\n")
+    assert named(verdict_of(tmp_path)) == {2}
+
+
+@pytest.mark.parametrize("block", ['{"learning_rate": 1e-4, "layers": 12}', '{"a": 1}\n{"a": 2}\n{"a": 3}', "{}"])
+def test_other_objects_in_a_block_stay_what_they_are(tmp_path: Path, block: str) -> None:
+    text = f"{''.join(STEP.format(number) for number in range(5))}\n```json\n{block}\n```\n"
+    paths = case_of(text, tmp_path, "ticket.md").execute("SELECT path FROM sources").fetchall()
+    assert [path for (path,) in paths] == ["ticket.md"]
 
 
 @pytest.mark.parametrize("title", ["the first one", "see https://example.org for more", "all of train_rank1.log and more"])
