@@ -19,7 +19,7 @@ from forensics.ingest._job_logs.event_rows import Events
 from forensics.ingest._job_logs.front import front
 from forensics.ingest._job_logs.line_origin import Origin
 from forensics.ingest._job_logs.positions import LogPosition
-from forensics.ingest._job_logs.rank_rolls import RankRolls
+from forensics.ingest._job_logs.rank_rolls import STANDS, RankRolls
 from forensics.ingest._job_logs.reports import report
 
 PASTED_BYTES = 1 << 20
@@ -94,7 +94,9 @@ class Milestones:
             return
         odd = last[behind[0]]
         is_first = all(odd.number < line.number for line in last.values() if line is not odd)
-        if _is_common(said, odd.form) and (is_first or _one_by_one(self._lines)):
+        # What ranks that gave up wrote last is for the readers of their watchdogs.
+        is_apart = not STANDS & {*events.columns["kind"]} and _one_by_one(self._lines)
+        if _is_common(said, odd.form) and (is_first or is_apart):
             subject = f"{writers} others wrote: {form.strip()[-3 * _SHOWN :]}"
             events.add(odd.number, "not_reached", subject, odd.form, None, Origin(odd.rank, None, "", 0))
 

@@ -16,7 +16,7 @@ _RANK = re.compile(r"(?<![A-Za-z_])(?:global[ _-]?)?rank[ _:=#]{0,2}(\d{1,5})\b(
 _LONGEST = 512
 _LEAST, _MOST_FORMS = 4, 4096
 # What tells that a job stood still.
-_STANDS = frozenset(
+STANDS = frozenset(
     {"job_cancelled", "watchdog_timeout", "barrier_timeout", "store_timeout", "stall_report", "transfer_timeout"}
 )
 _SHOWN = 80
@@ -42,7 +42,7 @@ class RankRolls:
     def add_to(self, events: Events) -> None:
         """The few ranks in a row that lack the last of such lines, and wrote nothing since the others began to."""
         rolls = {form: said for form, said in self._forms.items() if len(said) >= _LEAST}
-        if not rolls or not _STANDS & {*events.columns["kind"]}:
+        if not rolls or not STANDS & {*events.columns["kind"]}:
             return
         form, said = max(rolls.items(), key=lambda roll: max(max(lines) for lines in roll[1].values()))
         missing = sorted({*range(max(self._last) + 1)} - said.keys())
