@@ -33,7 +33,7 @@ from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
 from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
-from forensics.rules.reductions.pipeline.delay_roots import Blame, roots_of
+from forensics.rules.reductions.pipeline.delay_roots import FAR, Blame, few_of, roots_of
 from forensics.rules.reductions.pipeline.delay_text import advice, happened
 from forensics.rules.reductions.pipeline.late_alike import moves
 from forensics.rules.reductions.pipeline.late_hosts import has_rhythm, is_amid, is_brief, nearly_as_long, stands_out
@@ -52,9 +52,8 @@ _PAUSE = "a host is held up for as long now and then in a sound job: garbage col
 _HICCUP = "one step longer by so little is no fault: an allocation of memory holds a host up for as long"
 _SHOWN, _MS = 3, 1_000_000
 _LARGEST_NODE = 8  # GPUs of a node: somebody can look at them one by one
-# Of all steps: where so many are neither usual nor long, samples differ in length. A step that is so many times as much longer
-# as the longest of these is so for another reason: the longest of seventy lengths with an exponential tail hardly ever is.
-_MANY, _FAR = 0.25, 3.0
+# Of all steps: where so many are neither usual nor long, samples differ in length.
+_MANY = 0.25
 # One step that was shorter may be the one that is unlike the others.
 _ENOUGH_USUAL = 2
 _DUTY = "once, or every so many steps, between the passes: one rank logs, saves or evaluates there in a sound job too"
@@ -76,10 +75,7 @@ def _evaluate(
     blamed: dict[Blame, list[Delay]] = defaultdict(list)
     for delay in delays.found:
         blamed[delay.ranks, delay.is_transfer, delay.is_spread].append(delay)
-    kept = roots_of(delays, blamed, roster, thresholds)
-    roots = {roster.host_of(found[0].ranks[0]) if len(found[0].ranks) == 1 else found[0].ranks for found in kept}
-    if len(roots) > thresholds["most_roots"]:
-        return  # where the steps wait for somebody else each time nobody holds the job up
+    kept = few_of(roots_of(delays, blamed, roster, thresholds), roster, thresholds["most_roots"])
     for_cores = thresholds["most_for_core_ms"] * _MS if all_lack_cores(cpu, roster) else 0.0
     explained, dated = {*ends_of_slow_links(kept, slowness, judged), *hosts.ranks}, agreeing(slow, delays)
     for found in kept:
@@ -206,7 +202,7 @@ def _by_design(
 def _is_of_many_lengths(delays: Delays, worst: Delay) -> bool:
     """Whether so many steps are neither usual nor long that it may be the longest of them."""
     is_many = len(delays.between_ns) > _MANY * delays.steps
-    return is_many and worst.excess_ns < _FAR * max(delays.between_ns)
+    return is_many and worst.excess_ns < FAR * max(delays.between_ns)
 
 
 def _cause(delay: Delay) -> Cause:

@@ -33,7 +33,8 @@ def absent_root(
 
     `excess`: ns that the step was longer. All other ranks must show the step, or have an equal `in_step` that does, and one
     that works in step with it, if there are such communicators, must have waited there: who waits for a message passes that on.
-    A message that a rank sends it may itself be what was slow: then nobody is named.
+    A message that a rank sends it may itself be what was slow: then nobody is named, unless an equal of the sender waits there,
+    too, to send to an equal of the receiver.
     """
     absent = {rank for members in groups.values() for rank in members} - inside.keys()
     equals = {rank: groups[label] for label in in_step for rank in groups[label]}
@@ -47,7 +48,8 @@ def absent_root(
     root = joint[0][1]
     own = [call for call, rank in found if rank == root]
     met_in = {times.ranks[call.rank].record.label(call.place) for call in own}
-    if len(met_in) < _LEAST_CALLS or any(_sends(times, call) for call in own) or _has_absent_peer(times, root, absent, equals):
+    may_be_slow = any(_sends_alone(times, call, inside, waits, equals, root) for call in own)
+    if len(met_in) < _LEAST_CALLS or may_be_slow or _has_absent_peer(times, root, absent, equals, groups):
         return None
     return root, min((call for call, _ in joint), key=lambda call: (-call.excess, call.rank))
 
@@ -57,11 +59,23 @@ def _is_alone(rank: int, absent: Collection[int], equals: Equals) -> bool:
     return len(absent) == 1 or (len(equals.get(rank, ())) > 1 and {*equals[rank]} & {*absent} == {rank})
 
 
-def _has_absent_peer(times: StepTimes, rank: int, absent: Collection[int], equals: Equals) -> bool:
+def _has_absent_peer(times: StepTimes, rank: int, absent: Collection[int], equals: Equals, groups: Members) -> bool:
     """Whether a message of a rank, by those of its equals, may be with another one that left no record."""
     records = [times.ranks[each].record for each in equals.get(rank, ()) if each in times.ranks]
     peers = {peer for record in records for peer in record.peer[record.is_message].tolist()}
-    return any({*equals.get(peer, (peer,))} & {*absent} for peer in peers)
+    unseen = {*absent} & _may_exchange(times, rank, groups)
+    return any({*equals.get(peer, (peer,))} & unseen for peer in peers)
+
+
+def _may_exchange(times: StepTimes, rank: int, groups: Members) -> set[int]:
+    """Members of the communicators of a rank in which messages are recorded, by whomever."""
+    records = [steps.record for steps in times.ranks.values()]
+    labels = {
+        record.names.communicators[number]
+        for record in records
+        for number in np.unique(record.communicator[record.is_message]).tolist()
+    }
+    return {other for label in labels if rank in groups.get(label, ()) for other in groups[label]}
 
 
 def _of_absent(times: StepTimes, inside: Mapping[int, tuple[Ints, Floats]], groups: Members) -> Iterator[tuple[Call, int]]:
@@ -76,8 +90,16 @@ def _of_absent(times: StepTimes, inside: Mapping[int, tuple[Ints, Floats]], grou
             yield from ((call, rank) for rank in absent for call in members)
 
 
-def _sends(times: StepTimes, call: Call) -> bool:
-    return bool(times.ranks[call.rank].record.is_send[call.place])
+def _sends_alone(
+    times: StepTimes, call: Call, inside: Mapping[int, tuple[Ints, Floats]], waits: Mapping[int, int], equals: Equals, root: int
+) -> bool:
+    """Whether a rank sends in a call, and no equal of it waits there to send to an equal of the root: that came late, too."""
+    if not times.ranks[call.rank].record.is_send[call.place]:
+        return False
+    receivers = {*equals.get(root, ())} - {root}
+    beside = [each for each in equals.get(call.rank, ()) if each != call.rank and waits.get(each) == call.at]
+    places = [(times.ranks[each].record, int(inside[each][0][call.at])) for each in beside]
+    return not any(record.is_send[place] and int(record.peer[place]) in receivers for record, place in places)
 
 
 def _is_joint(times: StepTimes, call: Call, in_step: Collection[str]) -> bool:

@@ -9,6 +9,9 @@ from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.ranks.roster import Roster
 
+# Of times that differ by chance, with an exponential tail: the longest of seventy hardly ever is so many times the next one.
+FAR = 3.0
+
 Blame = tuple[tuple[int, ...], bool, bool]
 """Ranks, whether it was a transfer, whether bit by bit: a step held up at once stays one beside others with a little each."""
 
@@ -25,6 +28,23 @@ def roots_of(
     slow = {host for host, late in hosts.items() if host is not None and 2 * late > sizes[host]}
     slow &= {roster.host_of(each[0].ranks[0]) for each in sure}
     return [each for each in found if each in sure or roster.host_of(each[0].ranks[0]) in slow]
+
+
+def few_of(found: Sequence[list[Delay]], roster: Roster, most: float) -> Sequence[list[Delay]]:
+    """All that held up steps, where they have `most` roots at most; else those whose longest steps are far beyond the others'.
+
+    Where steps wait for somebody else each time nobody holds the job up; that explains no step which is unlike all of these.
+    """
+    roots = {roster.host_of(each[0].ranks[0]) if len(each[0].ranks) == 1 else each[0].ranks for each in found}
+    if len(roots) <= most:
+        return found
+    ordered = sorted(found, key=_longest, reverse=True)[: int(most) + 1]
+    apart = (at for at in range(1, len(ordered)) if _longest(ordered[at - 1]) >= FAR * _longest(ordered[at]))
+    return ordered[: next(apart, 0)]
+
+
+def _longest(found: Sequence[Delay]) -> float:
+    return max(delay.excess_ns for delay in found)
 
 
 def _held(found: Sequence[Delay], blamed: Mapping[Blame, list[Delay]], first: Collection[int]) -> set[int]:

@@ -44,8 +44,8 @@ def test_it_is_named_with_its_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("6,1,13", [(6,)]), ("6,7,13", []), ("6,10,13", [])],
-    ids=["equals", "both in step", "a peer of its own"],
+    [("6,1,13", [(6,)]), ("6,7,13", []), ("6,10,13", []), ("6,11,13", [(6,)])],
+    ids=["equals", "both in step", "a peer of its own", "an equal of its peer"],
 )
 def test_of_several_without_a_record_it_is_the_one_that_its_equal_waits_for_first(
     missing: str, said: list[tuple[int, ...]], tmp_path: Path
@@ -54,7 +54,7 @@ def test_of_several_without_a_record_it_is_the_one_that_its_equal_waits_for_firs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["7", "3", "10", "1", "6,14", "7,13", "3,13", "10,15", "1,10,12", "3,7"])
+@pytest.mark.parametrize("missing", ["7", "3", "10", "1", "6,14", "7,13", "3,13", "10,15", "1,10,12", "3,7", "3,11", "7,11"])
 @pytest.mark.parametrize(
     "fault", ["compute-delay@rank6:900ms/backward", "transfer-delay@rank6:900ms", "host-delay@rank6:900ms"]
 )

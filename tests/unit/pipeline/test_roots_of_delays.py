@@ -295,3 +295,10 @@ def test_where_no_host_has_cores_enough_a_step_is_longer_by_nobody(
     cpu = HostCpu({f"host{n}": CpuUse(f"host{n}", 5.0, 1.0 if n < short else 5.0, "proc") for n in range(RANKS)})
     found = findings(late, usual=12, typical_ms=20, cpu=cpu)
     assert {rank for each in found for rank in each.ranks} == accused
+
+
+@pytest.mark.parametrize(("longest_ms", "right"), [(3200, {1}), (2800, set())])
+def test_where_ranks_hold_steps_up_by_turns_only_a_step_that_is_longer_by_far_accuses(longest_ms: int, right: set[int]) -> None:
+    by_turns = [delay(rank, 0.0, step=rank + 3, is_spread=False) for rank in (0, 2, 3)]
+    longest = replace(delay(1, 0.0, is_spread=False), excess_ns=longest_ms * MS)
+    assert named([*by_turns, longest]) == right
