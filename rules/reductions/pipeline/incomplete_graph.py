@@ -50,7 +50,8 @@ def _states(found: Halt, accused: Set[int]) -> list[str]:
     is_accused = np.array([not accused.isdisjoint(stage) for stage in found.step.stages])[found.step.stage]
     at_halt = np.zeros(len(found.complete), np.bool_)
     at_halt[halted(found.step.graph, found.complete)] = True
-    return np.where(found.complete, COMPLETE, np.where(at_halt & is_accused, HALTED, WAITS)).tolist()
+    states: list[str] = np.where(found.complete, COMPLETE, np.where(at_halt & is_accused, HALTED, WAITS)).tolist()
+    return states
 
 
 def _open_before(found: Halt, order: Sequence[int]) -> dict[int, list[int]]:
