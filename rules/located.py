@@ -16,7 +16,8 @@ from forensics.rules.reductions.hardware.allowed_cores import AllowedCores
 from forensics.rules.reductions.hardware.held_back import CoreTimes
 from forensics.rules.reductions.hardware.slow_clocks import SlowClocks, held_down_cores
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.halts import Halt, HaltedPass, halt
 from forensics.rules.reductions.pipeline.iteration import pass_text
 from forensics.rules.reductions.pipeline.layout import Layout

@@ -25,7 +25,8 @@ from forensics.rules.reductions.mismatch.extra_calls import MismatchedPlaces
 from forensics.rules.reductions.mismatch.left_out_messages import LeftOut, LeftOutMessages
 from forensics.rules.reductions.mismatch.miscounts import Miscount, Miscounts
 from forensics.rules.reductions.mismatch.racing_threads import Races
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.ranks.roster import RecordedRanks
 from forensics.rules.reductions.stacks.call_paths import CallPath
 from forensics.rules.reductions.text import evidence_text

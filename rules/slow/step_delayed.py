@@ -31,7 +31,8 @@ from forensics.rules.reductions.hardware.cores import BusyHosts, shown_by_cores
 from forensics.rules.reductions.hardware.cpu import HostCpu, all_lack_cores
 from forensics.rules.reductions.network.late_ends import ends_of_slow_links
 from forensics.rules.reductions.network.slowness import Slowness
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.delay_roots import FAR, Blame, few_of, roots_of
 from forensics.rules.reductions.pipeline.delay_text import advice, happened

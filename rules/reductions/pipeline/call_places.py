@@ -10,36 +10,16 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from forensics.rules.reductions.interface import reduction
+from forensics.rules.reductions.pipeline.call_place import WORDS, CallPlace, of_either
 from forensics.rules.reductions.pipeline.chunks import seems_interleaved, shape_by_first, sharers
 from forensics.rules.reductions.pipeline.deviations import first_difference
 from forensics.rules.reductions.pipeline.first_step import next_pass
 from forensics.rules.reductions.pipeline.own_steps import OwnSteps, directions_in, have_paths, steps_of, with_stage_before
-from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD, NEITHER, ends_two_passes, in_turns, message_before
+from forensics.rules.reductions.pipeline.passes import BACKWARD, NEITHER, ends_two_passes, in_turns, message_before
 from forensics.rules.reductions.steps.records import Record, Recorded
 
-WORDS = {FORWARD: "forward", BACKWARD: "backward"}
-"""Directions in words."""
-DIRECTIONS = {word: direction for direction, word in WORDS.items()}
 # More stages than any pipeline has: a chain that is longer goes in a circle.
 _MOST_STAGES = 512
-
-
-@dataclass(frozen=True, slots=True)
-class CallPlace:
-    """A place in a step: numbers from 0, each None where it is not known; a single microbatch is not numbered.
-
-    `opens`: it is the first call of a step, so that a rank which does not make it may still be fetching its data. `in_pass`:
-    it is of a pass, though its direction may not be known. `receives`: it would begin a pass, so that what comes before it is
-    of another one.
-    """
-
-    direction: str | None = None
-    microbatch: int | None = None
-    chunk: int | None = None
-    stage: int | None = None
-    opens: bool = False
-    in_pass: bool = False
-    receives: bool = False
 
 
 @dataclass(slots=True)
@@ -133,7 +113,8 @@ class CallPlaces:
     def of_stop(self, rank: int, direction: str | None) -> CallPlace | None:
         """The place at which a rank stopped between two calls, its host being in a pass of a `direction` (None: not known).
 
-        It is that of its next call, or of its last one where only that is of the pass; between two of one direction, either.
+        It is that of its next call, or of its last one where only that is of the pass; between two of one direction, or where
+        no direction is known, either.
         """
         own, following = self.steps(rank), self.of_next(rank)
         if own is None or following is None or (following.direction == direction and not following.receives):
@@ -147,6 +128,8 @@ class CallPlaces:
         if before and following.receives and (before.direction is None or own.inferred):
             # Where no call path shows what the last call was for, the pass may still be the one that it is of.
             return replace(following, direction=None, microbatch=None, chunk=None)
+        if before is not None and direction is None and following.in_pass:
+            return of_either(before, following)
         if before is None or before.direction is None or before.direction != direction:
             return following
         is_either = following.direction == direction and following.microbatch != before.microbatch and not own.is_opening

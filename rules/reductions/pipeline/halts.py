@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.critical_path import halted, out_of_order
 from forensics.rules.reductions.pipeline.dag import Flags, Ints
 from forensics.rules.reductions.pipeline.iteration import Iteration, UnknownPassesError, Work, iteration

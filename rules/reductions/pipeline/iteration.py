@@ -15,7 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, WORDS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import DIRECTIONS, WORDS, CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Ints, dag
 from forensics.rules.reductions.pipeline.own_steps import is_turn_open
 from forensics.rules.reductions.steps.records import Record

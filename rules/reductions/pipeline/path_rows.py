@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from forensics.model import CriticalPathRow, PassRow, PathRank
-from forensics.rules.reductions.pipeline.call_places import WORDS
+from forensics.rules.reductions.pipeline.call_place import WORDS
 from forensics.rules.reductions.pipeline.delay import Delays
 from forensics.rules.reductions.pipeline.on_path import agreeing
 from forensics.rules.reductions.pipeline.slow_steps import SlowStep, SlowSteps

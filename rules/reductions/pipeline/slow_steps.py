@@ -13,7 +13,8 @@ import numpy as np
 
 from forensics.rules.reductions.interface import reduction
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import DIRECTIONS, CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import DIRECTIONS, CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.critical_path import Judged, judged, longest, makespan_without, straggling
 from forensics.rules.reductions.pipeline.dag import Dag, Flags, Floats, Ints, dag
 from forensics.rules.reductions.pipeline.dated import Inside, Usual, is_known, observed, usual

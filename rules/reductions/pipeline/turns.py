@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from forensics.model import Evidence
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.passes import NEITHER
 from forensics.rules.reductions.steps.records import UNKNOWN, Record

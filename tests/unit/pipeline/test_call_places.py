@@ -14,7 +14,8 @@ from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import MS, Parallelism, TrainingJob
 from forensics.fixtures.simulator.program import Op, program
 from forensics.fixtures.simulator.simulation import Simulation, simulate
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.steps.begins import step_begins, usual_step
 from forensics.rules.reductions.steps.records import UNKNOWN, Record, Recorded, records
 from tests.recordings.collection import loose
@@ -183,3 +184,28 @@ def test_between_two_backward_passes_a_first_stage_is_in_either(tmp_path: Path) 
     with case_of(made, tmp_path) as connection:
         found = CallPlaces(connection, Recorded(connection)).of_stop(0, "backward")
     assert found is not None and (found.direction, found.microbatch, found.stage) == ("backward", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seed", "struck", "known", "expected"),
+    [
+        ("backward", 26, ("embedding", 3), None, (None, None)),
+        ("forward", 9, ("attention", 7), None, (None, None)),
+        ("backward", 26, ("embedding", 3), "backward", ("backward", 3)),
+        ("forward", 9, ("attention", 7), "forward", ("forward", 7)),
+        ("backward", 18, ("embedding", 5), None, ("backward", None)),
+        ("forward", 4, ("mlp", 4), None, ("forward", 4)),
+    ],
+    ids=["its end", "the begin of the next", "its end, shown", "the next, shown", "two of one direction", "amid a pass"],
+)
+def test_between_two_passes_of_a_first_stage_only_a_stack_shows_the_one(
+    fault: str, seed: int, struck: tuple[str, int], known: str | None, expected: tuple[str | None, int | None], tmp_path: Path
+) -> None:
+    """A backward pass of it ends, and a forward pass begins, without a message."""
+    job = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), microbatches=8)
+    made = simulate(job, [parse(f"host-hang@rank0/{fault}")], seed, iterations=4)
+    position = made.injections[0].position
+    assert position is not None and (position.op.name, position.op.microbatch) == struck
+    with case_of(made, tmp_path) as connection:
+        found = CallPlaces(connection, Recorded(connection)).of_stop(0, known)
+    assert found is not None and (found.direction, found.microbatch, found.stage) == (*expected, 0)

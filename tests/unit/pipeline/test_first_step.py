@@ -14,7 +14,8 @@ from forensics.case.build import open_case
 from forensics.fixtures.simulator.faults import parse
 from forensics.fixtures.simulator.job import Parallelism, TrainingJob
 from forensics.fixtures.simulator.simulation import Simulation, simulate
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.steps.records import Recorded
 from tests.recordings.collection import loose
 from tests.recordings.job import Job

@@ -13,7 +13,7 @@ from forensics.fixtures.simulator.simulation import simulate
 from forensics.model import StageName, StageRef
 from forensics.rules.diagnosis import diagnose
 from forensics.rules.located import _turned
-from forensics.rules.reductions.pipeline.call_places import CallPlace
+from forensics.rules.reductions.pipeline.call_place import CallPlace
 from forensics.rules.reductions.pipeline.halts import HaltedPass
 from tests.unit.pipeline.simulated import case_of
 from tests.unit.simulator.small_jobs import DENSE
@@ -23,17 +23,22 @@ JOB = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("direction", "shown", "stated"),
+    ("direction", "shown", "stated", "either"),
     [
-        ("backward", "paths", "backward"),
-        ("backward", "calls", "backward"),
-        ("backward", "", "unknown"),
-        ("forward", "", "forward"),
+        ("backward", "paths", "unknown", False),
+        ("backward", "calls", "unknown", False),
+        ("backward", "", "unknown", True),
+        ("forward", "", "forward", False),
     ],
     ids=["by call paths", "by calls", "by messages", "before its message"],
 )
-def test_the_last_stage_turns_one_microbatch_round(direction: str, shown: str, stated: str, tmp_path: Path) -> None:
-    """Its forward pass sends nothing: either pass may have halted where it calls other things than the stage before it."""
+def test_the_last_stage_turns_one_microbatch_round(
+    direction: str, shown: str, stated: str, either: bool, tmp_path: Path
+) -> None:
+    """Its forward pass sends nothing: either pass may have halted where it calls other things than the stage before it.
+
+    Behind the last call of the one pass, and before the first of the other, the host may be in either; no stack shows which.
+    """
     rank = next(rank for rank in range(16) if JOB.parallel.stage_of(rank)[0] == 3)
     made = simulate(JOB, [parse(f"host-hang@rank{rank}/{direction}")], 3, iterations=10)
     position = made.injections[0].position
@@ -46,7 +51,7 @@ def test_the_last_stage_turns_one_microbatch_round(direction: str, shown: str, s
         (suspect,) = diagnose(connection).suspects
     assert (suspect.ranks, suspect.stage.name, suspect.stage.microbatch) == ((rank,), stated, position.op.microbatch)
     (halted,) = [line.statement for line in suspect.evidence if "its pipeline halted" in line.statement]
-    assert ("behind it" in halted) is (stated == "unknown")
+    assert ("behind it" in halted) is either
 
 
 BACKWARD_0, FORWARD_1 = CallPlace("backward", 0, None, 3), CallPlace("forward", 1, None, 3)

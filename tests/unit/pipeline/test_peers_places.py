@@ -9,7 +9,8 @@ import pytest
 
 from forensics.model import Cause, StageRef, Suspect
 from forensics.rules.located import _places
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.steps.records import Record
 
 OWN = CallPlace(stage=1)

@@ -13,7 +13,7 @@ from forensics.fixtures.simulator.job import MS, Parallelism
 from forensics.fixtures.simulator.simulation import Simulation, simulate
 from forensics.model import Verdict
 from forensics.rules.diagnosis import diagnose
-from forensics.rules.reductions.pipeline.call_places import CallPlace
+from forensics.rules.reductions.pipeline.call_place import CallPlace
 from forensics.rules.reductions.pipeline.critical_path import judged, longest
 from forensics.rules.reductions.pipeline.delay import Delay, Delays
 from forensics.rules.reductions.pipeline.on_path import absorbed, agreeing, on_path

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from forensics.rules.reductions.pipeline.call_places import CallPlace
+from forensics.rules.reductions.pipeline.call_place import CallPlace
 from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.passes import BACKWARD, FORWARD
 from forensics.rules.reductions.pipeline.turns import of_either, of_two_passes

@@ -16,7 +16,8 @@ from forensics.rules.located import located
 from forensics.rules.reductions.calls.positions import Communicator, Communicators
 from forensics.rules.reductions.hardware.allowed_cores import Allowed, AllowedCores
 from forensics.rules.reductions.pipeline.axes import Axis
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from forensics.rules.reductions.pipeline.delay import Delay
 from forensics.rules.reductions.pipeline.layout import AxisOf, Layout
 from forensics.rules.slow.step_delayed import _may_be_earlier

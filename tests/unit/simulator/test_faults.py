@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from forensics.errors import ForensicsError
 from forensics.fixtures.simulator import bundle
 from forensics.fixtures.simulator.determinable import struck
 from forensics.fixtures.simulator.faults import FAULTS, parse
-from forensics.fixtures.simulator.job import MS, Floats, S
+from forensics.fixtures.simulator.job import MS, Floats, Parallelism, S
 from forensics.fixtures.simulator.losses import Losses
 from forensics.fixtures.simulator.positions import is_communication
 from forensics.fixtures.simulator.presets import PRESETS
@@ -237,6 +239,26 @@ def test_the_stage_of_a_host_is_asked_for_where_its_stack_or_calls_of_one_stage_
     fault: str, sources: set[str], stage: bool
 ) -> None:
     assert truth(case(fault), Losses(sources=frozenset(sources)))["faults"][0]["determinable"]["stage"] is stage
+
+
+@pytest.mark.parametrize(
+    ("fault", "seed", "sources", "asked"),
+    [
+        ("backward", 26, {"recorder", "stacks"}, (False, False)),
+        ("forward", 9, {"recorder", "stacks"}, (True, True)),
+        ("forward", 9, {"recorder"}, (False, False)),
+        ("backward", 18, {"recorder", "stacks"}, (True, False)),
+        ("forward", 4, {"recorder"}, (True, True)),
+    ],
+    ids=["without frames", "in the model", "without a stack", "two of one direction", "amid a pass"],
+)
+def test_a_host_between_two_passes_is_asked_for_neither_unless_its_stack_shows_one(
+    fault: str, seed: int, sources: set[str], asked: tuple[bool, bool]
+) -> None:
+    job = replace(DENSE, parallel=Parallelism(tensor=2, pipeline=4, data=2), microbatches=8)
+    made = simulate(job, [parse(f"host-hang@rank0/{fault}")], seed, iterations=4)
+    found = truth(made, Losses(sources=frozenset(sources)))["faults"][0]["determinable"]
+    assert (found["stage"], found["microbatch"]) == asked
 
 
 def test_of_what_a_rank_does_not_send_to_one_other_the_link_is_known() -> None:

@@ -25,7 +25,8 @@ from forensics.model import (
 from forensics.rules.arbitration import Judgement
 from forensics.rules.engine import supply_of
 from forensics.rules.located import _filled, _stage, located
-from forensics.rules.reductions.pipeline.call_places import CallPlace, CallPlaces
+from forensics.rules.reductions.pipeline.call_place import CallPlace
+from forensics.rules.reductions.pipeline.call_places import CallPlaces
 from tests.recordings.collection import loose
 from tests.recordings.job import Job
 
