@@ -22,9 +22,10 @@ _PROGRESS = re.compile(
     r".{0,60}?last completed(?: \w+)?(?: work)?: (?P<completed>-?\d{1,18})"
 )
 _AT = re.compile(r"at work(?: sequence id)?: (?P<at>\d{1,18})|Timeout at NCCL work: (?P<at2>\d{1,18})")
+# Where a file was cut amid the line, a part of a word or number is neither: something has to follow on it.
 _TIMEOUT = re.compile(
-    r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d{1,18}), )?OpType=(?P<operation>\w{1,64})"
-    r"(?:, NumelIn=(?P<count>\d{1,18}))?"
+    r"Watchdog caught collective operation timeout: Work\w+\((?:SeqNum=(?P<sequence>\d{1,18}), )?"
+    r"OpType=(?P<operation>\w{1,64})(?!\w|$)(?:, NumelIn=(?P<count>\d{1,18})(?!\d|$))?"
 )
 _MEMBER = re.compile(r"\[(?:PG (?P<group>[^\]]{1,240}?) )?Rank (?P<rank>\d{1,7})\]")
 _POINT_TO_POINT = frozenset({"send", "recv", "coalesced", "recvanysource"})

@@ -82,7 +82,8 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged,
         # One that is known to have ended explains the wait; of the others nothing is known.
         found = found or ([] if absent else _together(placed, graph, roots))
         ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
-        found = found or ([] if ended else _silent(placed, logged, absent, len(waiting)))
+        apart = _fell_silent_apart([root.ranks[0] for root in absent], roster)
+        found = found or ([] if ended or apart else _silent(placed, logged, absent, len(waiting)))
     # Stacks in a call that nothing names may be in the very init.
     stated = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)
     if found or stated:
@@ -195,6 +196,17 @@ def _silent(placed: Positions, logged: Logged, roots: Sequence[Root], waiting: i
             granularity=Granularity.of_ranks(silent),
         )
     ]
+
+
+def _fell_silent_apart(silent: Sequence[int], roster: Roster) -> bool:
+    """Whether no one cause accounts for the silence of several ranks: neither of one host nor, where that is unknown, in a row.
+
+    What is lost of all but one of them is lost for another reason, and so may be what is lost of that one.
+    """
+    hosts = {roster.host_of(rank) for rank in silent}
+    if None not in hosts:
+        return len(hosts) > 1
+    return len(silent) > 1 and max(silent) - min(silent) >= len(silent)
 
 
 def _is_filled(placed: Positions, wait: Wait) -> bool:

@@ -161,6 +161,44 @@ def test_a_rank_without_a_log_is_at_most_a_suspect(tmp_path: Path) -> None:
     assert "no line of its watchdog is here" in stated(verdict)
 
 
+@pytest.mark.parametrize(
+    ("silent", "suspected"), [((6,), {6}), ((5, 6), {5, 6}), ((3, 6), set())], ids=["one", "a row", "apart"]
+)
+def test_silence_that_no_one_cause_explains_accuses_nobody(
+    silent: tuple[int, ...], suspected: set[int], tmp_path: Path
+) -> None:
+    logs = RankLogs()
+    for rank in range(WORLD):
+        if rank not in silent:
+            logs.started(rank, WORLD)
+            logs.timed_out(rank, 1580, 1582)
+    assert named(verdict_of(logs.write(tmp_path))) == suspected
+
+
+@pytest.mark.parametrize(("silent", "suspected"), [((7, 8), set()), ((8, 10), {8, 10})], ids=["of two hosts", "of one host"])
+def test_silent_ranks_of_one_host_may_have_one_cause(silent: tuple[int, ...], suspected: set[int], tmp_path: Path) -> None:
+    """Their logs hold the start of NCCL, which names the host: eight ranks each."""
+    logs = RankLogs()
+    for rank in range(16):
+        logs.started(rank, 16)
+        if rank not in silent:
+            logs.timed_out(rank, 1580, 1582)
+    assert named(verdict_of(logs.write(tmp_path))) == suspected
+
+
+@pytest.mark.parametrize("end", ["ALLR", "ALLREDUCE, NumelIn=40"])
+def test_a_line_that_a_cut_file_ends_with_states_no_other_call(end: str, tmp_path: Path) -> None:
+    logs = RankLogs()
+    for rank in range(WORLD):
+        logs.started(rank, WORLD)
+        logs.timed_out(rank, 1580, 1582)
+    folder = logs.write(tmp_path)
+    text = (folder / "rank3.log").read_text()
+    (folder / "rank3.log").write_text(text[: text.index("OpType=") + len("OpType=")] + end)
+    verdict = verdict_of(folder)
+    assert named(verdict) == set()
+
+
 @pytest.mark.parametrize(("pid", "cause"), [(7006, Cause.HOST_STALL), (7005, Cause.UNKNOWN)], ids=["its own", "another's"])
 def test_what_the_kernel_wrote_of_a_rank_that_is_not_heard_is_its_cause(tmp_path: Path, pid: int, cause: Cause) -> None:
     logs = RankLogs()
