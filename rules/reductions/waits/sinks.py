@@ -120,8 +120,17 @@ def _late(wait: Wait, index: int, heads: _Heads) -> set[int]:
 
 
 def _beside(wait: Wait, index: int, heads: _Heads) -> set[int]:
-    """Members that issued it in one group call with others: the call completes as a whole."""
-    return {rank for rank in wait.waiting if index in heads[rank] and len(heads[rank]) > 1}
+    """Members that issued it in one group call with others: the call completes as a whole.
+
+    What only counters of a cut record tell of has no order; it is not known to be one call.
+    """
+    return {rank for rank in wait.waiting if index in heads[rank] and len(heads[rank]) > 1 and not _is_behind_cut(wait, rank)}
+
+
+def _is_behind_cut(wait: Wait, rank: int) -> bool:
+    """Whether the record of a rank is cut before this call, which its counters tell of."""
+    is_recorder = wait.families.get(rank, Family.RECORDER) is Family.RECORDER
+    return wait.waiting[rank] is None and is_recorder and not wait.is_counted
 
 
 def _heads(waits: Sequence[Wait]) -> _Heads:

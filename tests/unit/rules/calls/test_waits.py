@@ -288,3 +288,19 @@ def test_a_member_whose_record_is_cut_waits_where_those_stand_that_do(place: Pla
     (found,) = joined_by_stack([wait], roster, stacks, {"w": range(4)})
     assert (2 in found.waiting) is waits
     assert found.missing == (3,)
+
+
+def test_calls_that_only_counters_of_a_cut_record_tell_are_no_group_call() -> None:
+    """Else operations that have nothing in common but a cut rank would wait for each other in a circle."""
+
+    def call(order: int) -> Operation:
+        return Operation("all_reduce", "[8]", 5, None, "", order=order)
+
+    message = Wait("pipe", 1, {14: call(5), 18: None}, (), peers=(18, 14))
+    reduction = Wait("dp", 2, {16: call(7), 18: None}, ())
+    everybody = Wait("world", 3, {14: call(9), 16: call(9), 18: None}, ())
+    roots = wait_graph([message, reduction, everybody]).roots
+    assert [(root.kind, root.ranks) for root in roots] == [
+        (RootKind.ALL_JOINED, (14, 18)),
+        (RootKind.ALL_JOINED, (16, 18)),
+    ]
