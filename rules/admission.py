@@ -11,6 +11,7 @@ from forensics.rules.reductions.calls.positions import Communicators
 from forensics.rules.reductions.frontier.duties import first_ranks
 from forensics.rules.reductions.host.outside import OutsideInputs
 from forensics.rules.reductions.logs.log_evidence import Logged
+from forensics.rules.reductions.pipeline.amid_step import AmidStep
 from forensics.rules.reductions.progress.amid_pass import AmidPass
 from forensics.rules.reductions.progress.at_work import (
     LEAST_SAVE_NS,
@@ -52,6 +53,7 @@ class Progress:
     settled: Settled
     outside: OutsideInputs
     amid_pass: AmidPass
+    amid_step: AmidStep
     silence: UnusualSilence
     spans: StackSpans
 
@@ -248,8 +250,13 @@ def _is_first(progress: Progress, finding: Finding) -> bool:
 
 
 def _is_amid_pass(progress: Progress, finding: Finding) -> bool:
-    """Whether its ranks stopped inside a pass, by their stacks and calls: what is done for all is done between steps."""
-    return finding.stage.name in _PASSES and progress.amid_pass.issuperset(finding.ranks)
+    """Whether its ranks stopped inside a pass, by their stacks and calls: what is done for all is done between steps.
+
+    So do those that stopped between two passes of a step; their stack need not have a frame of either.
+    """
+    if finding.stage.name is StageName.UNKNOWN:
+        return progress.amid_step.issuperset(finding.ranks)
+    return finding.stage.name in _PASSES and (progress.amid_pass | progress.amid_step).issuperset(finding.ranks)
 
 
 def _takes_minutes(progress: Progress, finding: Finding, rank: int) -> bool:
