@@ -153,13 +153,17 @@ class CallPlaces:
         return None
 
     def _expected(self, own: OwnSteps) -> int | None:
-        """The place in the usual step of the call that follows on the last one, where the steps agree up to there."""
+        """The place in the usual step of the call that follows on the last one, where the steps agree up to there.
+
+        What comes before their first pass may differ: what ended the step before, or a checkpoint.
+        """
         begin, end = own.usual or (0, 0)
         last = int(own.begins[-1])
-        made = len(own.record) - last
-        if made >= end - begin or (own.record.form[last:] != own.record.form[begin : begin + made]).any():
-            return None
-        return begin + made
+        found = _followed(own.record, begin, end, last)
+        first = _first_pass(own, last, len(own.record))
+        if found is not None or first == len(own.record):
+            return found
+        return _followed(own.record, _first_pass(own, begin, end), end, first)
 
     def _place(self, own: OwnSteps, at: int) -> CallPlace:
         place = self._of_pass(own, at)
@@ -274,6 +278,19 @@ class CallPlaces:
             return 0, 0 if (own := self.steps(rank)) and own.ends and seems_interleaved(own) else 1
         last = self.stage_of(first.ends.before) if first.ends.before is not None else 1
         return shape_by_first(first, last)
+
+
+def _followed(record: Record, begin: int, end: int, last: int) -> int | None:
+    """The call of a usual step that follows on those made since `last`, where they are alike; None where they are not."""
+    made = len(record) - last
+    is_alike = 0 <= made < end - begin and not (record.form[last:] != record.form[begin : begin + made]).any()
+    return begin + made if is_alike else None
+
+
+def _first_pass(own: OwnSteps, begin: int, end: int) -> int:
+    """The first call of a pass in a step; its end without one."""
+    found = np.flatnonzero(own.passes.direction[begin:end] != NEITHER) if own.passes else np.zeros(0, np.int64)
+    return begin + int(found[0]) if len(found) else end
 
 
 @reduction

@@ -209,3 +209,27 @@ def test_between_two_passes_of_a_first_stage_only_a_stack_shows_the_one(
     with case_of(made, tmp_path) as connection:
         found = CallPlaces(connection, Recorded(connection)).of_stop(0, known)
     assert found is not None and (found.direction, found.microbatch, found.stage) == (*expected, 0)
+
+
+def test_what_comes_before_the_passes_of_a_step_may_differ(tmp_path: Path) -> None:
+    """As a checkpoint, or what ended the step before where that counts with the next one; not its passes."""
+    made = simulate(DEEP, [parse("host-hang@rank4/forward")], 7, iterations=6)
+    position = made.injections[0].position
+    assert position is not None
+    with case_of(made, tmp_path) as connection:
+        places = CallPlaces(connection, Recorded(connection))
+        own = places.steps(4)
+        assert own is not None and own.usual is not None
+        begin = int(own.begins[-1])
+        assert own.record.is_message[begin] and not own.record.is_message[begin - 1]
+        behind = np.append(own.begins[:-1], begin - 1)
+        places.known[4] = replace(own, begins=behind)
+        found = places.of_next(4)
+        assert found is not None and (found.direction, found.microbatch) == ("forward", position.op.microbatch)
+        differs = own.record.form.copy()
+        differs[begin] += 1
+        places.known[4] = replace(own, record=replace(own.record, form=differs))
+        assert places.of_next(4) is None
+        nothing = np.append(own.begins[:-1], len(own.record) - 1)
+        places.known[4] = replace(own, begins=nothing)
+        assert places.of_next(4) is None
