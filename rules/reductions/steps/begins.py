@@ -95,9 +95,10 @@ def _without_barriers(record: Record, forms: _Forms, counts: Ints) -> Flags:
 
 
 def _marks(record: Record, forms: _Forms, rare: Flags, form: int) -> tuple[bool, Ints]:
-    """Calls of a rare form, and whether they are the last of a run of rare ones."""
+    """Calls of a rare form, and whether they, or what a few of them in a row end with, are the last of a run of rare ones."""
     places = np.flatnonzero(forms.code == form)
     after = places[places < len(record) - 1] + 1
+    after = after[forms.code[after] != form]
     closes = bool(len(after)) and bool((~rare[forms.code[after]]).mean() > _ALIKE)
     return closes, places
 

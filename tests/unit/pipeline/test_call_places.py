@@ -233,3 +233,25 @@ def test_what_comes_before_the_passes_of_a_step_may_differ(tmp_path: Path) -> No
         nothing = np.append(own.begins[:-1], len(own.record) - 1)
         places.known[4] = replace(own, begins=nothing)
         assert places.of_next(4) is None
+
+
+@pytest.mark.parametrize("closing", [1, 2, 3])
+def test_a_step_ends_with_the_last_of_equal_calls_of_all_ranks(closing: int, tmp_path: Path) -> None:
+    """As often recurs a reduction of gradients, behind which the last message of the step is still sent."""
+    job = Job(6, "nccl")
+    pipe, replicas = job.group(range(3), "pp"), job.group((1, 4), "dp")
+    for _ in range(4):
+        for way in ("f", "b"):
+            for number in range(3):
+                source, target = (0, 2) if way == "f" else (2, 0)
+                job.call(pipe, f"recv 1<-{source}", [1])
+                if way == "b" and number >= 3 - closing:
+                    job.call(replicas, shapes=((1024,),))
+                job.call(pipe, f"send 1->{target}", [1])
+        for _ in range(closing):
+            job.call(job.everyone, shapes=((1,),))
+    with open_case([loose(job, tmp_path)]) as connection:
+        own = CallPlaces(connection, Recorded(connection)).steps(1)
+    assert own is not None and own.ends is not None
+    assert (own.ends.before, own.ends.after, own.ends.is_first) == (0, 2, False)
+    assert {int(size) for size in np.diff(own.begins)} == {12 + 2 * closing}
