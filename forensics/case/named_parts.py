@@ -18,6 +18,7 @@ from forensics.bundle.artefact import Artefact
 from forensics.bundle.origin import origin
 from forensics.bundle.proven_ranks import with_proven_ranks
 from forensics.ingest import SNIFF_BYTES, choose
+from forensics.ingest._shared.stack_headings import labelled_rank
 
 MARKS = (b"==> ", b"```", b"~~~", b".log:", b".out:", b".err:", b".txt:")
 _LEAST, _MOST = 2, 1024
@@ -28,13 +29,11 @@ _TAG = re.compile(rb"</?[A-Za-z][^<>\n]{0,80}>")
 _NAME = re.compile(
     rb"[#*_`\s>-]{0,12}(?P<name>[\w./@+-]{1,200}\.[A-Za-z]\w{0,7}|[\w./@+-]{0,160}/\w[\w.@+-]{0,80})[*_`:\s]{0,8}"
 )
-# A line that says nothing but whose log the block below it is: "### Rank 3", "rank 3 (gpu-7) log:", "rank 3 日志:".
-_OF_RANK = re.compile(
-    r"[#*_`\s>=-]{0,12}(?:(?:global|world)[ _])?rank[ _:#=-]{0,2}(?P<rank>\d{1,7})(?: ?/ ?\d{1,7}| of \d{1,7})?"
-    r"(?:[*_`,\s]{0,4}(?:\([\w.:@, =/-]{1,80}\)|(?<=[*_`,\s])(?:on|@) ?[\w.-]{1,80}?))?[*_`\s]{0,4}(?:'s )?"
-    r"(?:logs?|stderr|stdout|output|says|(?:的)?(?:日志|输出|报错)|のログ|лог|журнал|protokoll|registro|journal)?[:：*_`\s=-]{0,8}",
-    re.IGNORECASE,
+# Above a log, beside the rank; in front of what somebody writes in a chat.
+_OF_LOGS = re.compile(
+    r"\b(?:logs?|stderr|stdout|says|protokoll|registro|journal)\b|的?(?:日志|输出|报错)|のログ|ログ|лог|журнал", re.IGNORECASE
 )
+_OF_CHAT = re.compile(r"\[?\d{1,2}:\d\d(?::\d\d)?(?: [AP]M)?\]? {1,3}[\w .-]{1,40}: +")
 _LOG = "training_log"
 _NEAR = 3
 _FOUND = re.compile(
@@ -111,8 +110,9 @@ def _named(line: bytes) -> str | None:
 
 
 def _ranked(line: bytes) -> str | None:
-    said = _OF_RANK.fullmatch(line.decode("utf-8", "replace"))
-    return f"rank_{int(said['rank'])}.log" if said else None
+    text = line.decode("utf-8", "replace")
+    rank = labelled_rank(_OF_LOGS.sub(" ", _OF_CHAT.sub("", text, count=1)).strip()) if "ank" in text else None
+    return None if rank is None else f"rank_{rank}.log"
 
 
 def _text(name: bytes) -> str:

@@ -153,6 +153,16 @@ def heading_of(line: str) -> Heading | None:
     return _of_command(line) or _of_place(bare)
 
 
+def labelled_rank(line: str) -> int | None:
+    """The one rank of the job that a line names which says nothing else; None for any other line."""
+    if len(line) > LONGEST_HEADING:
+        return None
+    if found := _RANK.fullmatch(line):
+        return int(found[1] or found[2])
+    label = _of_label(_EMPHASIS.sub(" ", line))
+    return label.rank if label is not None else None
+
+
 def is_rule(line: str) -> bool:
     """Whether a line is a rule alone, as `clush` prints above and below the name of a host."""
     return _RULE.fullmatch(line) is not None

@@ -288,6 +288,9 @@ def test_files_below_their_names_are_read_one_by_one(tmp_path: Path, text: str) 
         "rank {} 日志：",
         "rank={}/3 stderr:",
         "`rank {}` on gx-7:",
+        "### rank {} – gx-7",
+        "Output of rank {} on node gx-2:",
+        "[09:14] ana: rank #{}",
     ],
 )
 def test_logs_below_lines_that_name_their_ranks_are_of_these(tmp_path: Path, title: str) -> None:
@@ -296,7 +299,9 @@ def test_logs_below_lines_that_name_their_ranks_are_of_these(tmp_path: Path, tit
     assert named(verdict_of(tmp_path)) == {2}
 
 
-@pytest.mark.parametrize("title", ["local rank {}:", "node {}:", "rank {} and its peers:", "all but rank {}:", "rank 1:"])
+@pytest.mark.parametrize(
+    "title", ["local rank {}:", "node {}:", "rank {} and its peers:", "all but rank {}:", "rank 1:", "ranks 0 and {}:"]
+)
 def test_logs_below_other_lines_stay_one_text(tmp_path: Path, title: str) -> None:
     blocks = "".join(f"{title.format(rank)}\n```\n{text}```\n" for rank, text in enumerate(files().values()))
     assert kinds(case_of(blocks, tmp_path, "ticket.md")) == ["training_log"]
