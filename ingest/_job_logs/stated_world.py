@@ -24,6 +24,7 @@ WORDS = (
     "MEMBER: ",
     "NODELIST=",
     "ntasks-per-node",
+    "srun ",
 )
 EXPRESSIONS = {"anks": r"anks[ :=]{1,3}\d{1,7} ?(?:\.\.|-|\xe2\x80\x93|to)"}
 _STATED = re.compile(
@@ -49,6 +50,8 @@ _LISTED = re.compile(r"\bSLURM_(?:JOB_|STEP_)?NODELIST=[\"']?(?P<nodes>[A-Za-z0-
 # Slurm gives the nodes of a job tasks in a row, in the order of their names, unless an option says how.
 _SRUN = re.compile(r"(?:^|[\s/])srun(?= )(?!.{0,2000} (?:-m|--distribution)[ =])")
 _TASKS = re.compile(r" --ntasks-per-node[ =](?P<each>[1-9]\d{0,2})(?!\d)")
+# A script of a shell may start a launcher, and some are modules.
+_PROGRAM = re.compile(r" (?:\S{0,200}/)?python[\d.]{0,6} (?!.*(?:\.sh\b|launch|\.run\b))")
 _ON = re.compile(r" (?:--nodelist[ =]|-w ?)[\"']?(?P<nodes>[A-Za-z0-9][^\s\"';]{0,1000})")
 _ELSEWHERE = (" --hostfile", " -H ", " --hosts", " --include", " --exclude")
 
@@ -62,6 +65,7 @@ class StatedWorld:
         self._lists: set[str] = set()
         self._nodes: set[tuple[int, int]] = set()
         self._tasks: set[tuple[int, str]] = set()
+        self._started: set[int] = set()
 
     def feed(self, line: str) -> None:
         """Take one line."""
@@ -81,9 +85,11 @@ class StatedWorld:
             self._sizes.add(int(counted["size"]))
         if (member := _MEMBER.search(line)) and int(member["rank"]) + 1 == int(member["member"]) <= int(member["size"]):
             self._sizes.add(int(member["size"]))
-        if "srun " in line and not _STARTER.search(line) and _SRUN.search(line):
+        if "srun " in line and _SRUN.search(line):
             tasks, on = _TASKS.search(line), _ON.search(line)
-            self._tasks |= {(int(tasks["each"]), on["nodes"])} if tasks and on else set()
+            is_starter = _STARTER.search(line) is not None
+            self._started.add(int(tasks["each"]) if tasks and not is_starter and _PROGRAM.search(line) else 0)
+            self._tasks |= {(int(tasks["each"]), on["nodes"])} if tasks and on and not is_starter else set()
         if _STARTER.search(line):
             each = _of_each_node(line)
             started = _started(line, each)
@@ -97,6 +103,8 @@ class StatedWorld:
 
     def batches(self) -> Iterator[Batch]:
         """Each size, the ranks of each node, and the nodes in order; where sizes differ, some of them is that of a group."""
+        if len(self._started) == 1 and min(self._started) > 1 and not self._each:
+            yield from config_rows([("log.tasks", "ranks")], rank=None)
         self._take_tasks()
         nodes = sorted(self._nodes)
         if len(nodes) > 1 and nodes[0][0] == 0 and all(before[1] + 1 == after[0] for before, after in pairwise(nodes)):

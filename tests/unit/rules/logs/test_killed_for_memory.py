@@ -67,3 +67,21 @@ def test_a_task_with_a_number_above_those_of_the_nodes_is_not_alone_on_its_host(
     tmp_path: Path, end: str, before: str, right: set[int]
 ) -> None:
     assert named(pasted(tmp_path, before + end)) == right
+
+
+@pytest.mark.parametrize(
+    ("commands", "right"),
+    [
+        (["srun --ntasks-per-node=8 python train.py --lr 1"], {3}),
+        (["srun -N2 --ntasks-per-node=4 /opt/env/bin/python3.11 -u train.py"] * 2, {3}),
+        (["srun --ntasks-per-node=1 python train.py"], set()),  # a process may start others
+        (["srun --ntasks-per-node=2 bash run.sh"], set()),
+        (["srun --ntasks-per-node=2 torchrun --nproc_per_node=4 a.py"], set()),
+        (["srun --ntasks-per-node=2 python -u my_launcher.py train.py"], set()),
+        (["srun python prepare.py", "srun --ntasks-per-node=8 python train.py"], set()),  # of which step is not known
+        (["srun --ntasks-per-node=4 python prepare.py", "srun --ntasks-per-node=8 python train.py"], set()),
+    ],
+)
+@pytest.mark.parametrize("end", [of_step(1, "task 3: Out Of Memory"), "srun: error: n2: task 3: Killed\n"])
+def test_tasks_of_which_a_node_gets_several_are_ranks(tmp_path: Path, end: str, commands: list[str], right: set[int]) -> None:
+    assert named(pasted(tmp_path, "".join(f"+ {command}\n" for command in commands) + end)) == right
