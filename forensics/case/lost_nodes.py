@@ -40,13 +40,19 @@ WHERE (SELECT count(*) FROM down) = 1
         AND p.rank NOT IN (SELECT rank FROM gave_up))
     AND (SELECT count(*) FROM gave_up) >= len(ranks)
 """
-# The pod in whose control group a kernel killed a process, by the identifier in its record.
+# The pod in whose control group a kernel killed a process, by the identifier in its record, where somebody else failed: it may
+# have been a helper of a rank that goes on, or that lived to tell of a failure.
 KILLED_PODS = r"""
+WITH failed AS (
+    SELECT rank FROM log_events WHERE kind IN ('peer_closed', 'exception', 'fatal_error', 'watchdog_timeout', 'barrier_timeout',
+        'store_timeout', 'transfer_timeout')
+)
 INSERT INTO log_events (source_id, locator, time_ns, host, kind, subject, text)
 SELECT e.source_id, e.locator, e.time_ns, c.host, 'process_exit', 'exitcode=-9 pod=' || c.host || ' by=kernel', e.text
 FROM log_events e JOIN job_config c
     ON c.key = 'pod.uid' AND c.value = replace(regexp_extract(e.subject, '^uid=(\S+)', 1), '_', '-')
-WHERE e.kind = 'pod_killed'
+WHERE e.kind = 'pod_killed' AND EXISTS (FROM failed)
+    AND NOT EXISTS (SELECT 1 FROM process_ranks p JOIN failed f ON f.rank = p.rank WHERE p.host = c.host)
 """
 # The one pod whose node went away, of ranks that others gave up waiting for: events of Kubernetes are of the last hour.
 PODS_WITHOUT_NODE = """

@@ -1,8 +1,9 @@
 """The rank whose process was killed for its memory, by the control group of its task.
 
 Slurm counts tasks within a node there, and a task may be the launcher of several ranks: the number is the rank only in a job of
-one node that starts no launcher. A kernel tells of all jobs of its host: the job is the one of the logs where they say so, or
-where all other ranks lost a peer and this one alone wrote nothing of the kind.
+one node that starts no launcher. A kernel tells of all jobs of its host: the job is the one of the logs where they say so and
+another rank failed, or where all other ranks lost a peer. The process may have been a helper of a rank that went on: one that
+tells of a failure itself was there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ SELECT CAST(regexp_extract(subject, ' task=(\d+)', 1) AS INTEGER), min(regexp_ex
     min(source), bool_and(regexp_extract(subject, '^job=(\d+)', 1) IN ({JOBS})), EXISTS ({JOBS})
 FROM logged_event WHERE kind = 'task_killed' AND NOT after_cancel GROUP BY ALL ORDER BY ALL
 """
+_FAILED = """
+SELECT DISTINCT rank FROM log_events WHERE rank IS NOT NULL AND kind IN (
+    'peer_closed', 'exception', 'fatal_error', 'watchdog_timeout', 'watchdog_stuck', 'barrier_timeout', 'store_timeout',
+    'transfer_timeout')
+"""
 _LOST_A_PEER = "SELECT DISTINCT rank FROM log_events WHERE kind = 'peer_closed' AND rank IS NOT NULL"
 _LEAST_OTHERS = 3
 
@@ -38,7 +44,8 @@ def killed_task(connection: DuckDBPyConnection, world: int | None) -> list[Exit]
     if len(of_job) != 1 or not 0 < of_job[0][0] < (world or 1 + of_job[0][0]):
         return []
     task, pid, host, source, is_stated, _ = of_job[0]
-    if not is_stated and not _is_missed(connection, task, world):
+    failed = {rank for (rank,) in connection.execute(_FAILED).fetchall()}
+    if task in failed or not failed or not (is_stated or _is_missed(connection, task, world)):
         return []
     number = int(pid) if pid else None
     return [Exit(task, -signal.SIGKILL, number, True, source, is_local=True, host=host, is_for_memory=True)]

@@ -42,6 +42,9 @@ FROM latest_call WHERE rank = $rank AND communicator IS NOT NULL AND NOT coalesc
 ORDER BY record_id, locator
 """
 
+_MEMBERS = (
+    "SELECT DISTINCT rank FROM latest_call WHERE list_contains($communicators, communicator) AND NOT coalesce(is_p2p, false)"
+)
 # Members of one group call are issued together: nothing orders them.
 _EXCHANGES = """
 SELECT list_sort(list_distinct(list(kind || ' ' || coalesce(peer, -1) || ' ' || communicator)))::VARCHAR,
@@ -71,10 +74,11 @@ def call_order(calls: Calls, graph: WaitGraph) -> CallOrder:
             transfers = all(wait.peers for wait in root.waits)
             used = {wait.communicator for wait in root.waits}
             for rank in root.ranks:
-                made = [] if transfers else calls.connection.execute(_ORDER, {"rank": rank}).fetchall()
+                made = [] if transfers else _made(calls.connection, rank)
                 followed[rank] = _exchanged(calls.connection, rank) if transfers else _followed(made, used)
                 fell[rank] = _fell(made, used)
-    followed.update(dict.fromkeys(_fell_alone(fell), False))
+            fell |= _of_members(calls.connection, fell, used)
+    followed |= {rank: False for rank in _fell_alone(fell) if rank in followed}
     kept = frozenset(rank for rank, usual in followed.items() if usual)
     return CallOrder(
         frozenset(rank for rank, usual in followed.items() if usual is False),
@@ -125,6 +129,20 @@ def _fell(calls: Sequence[tuple[str, str, str]], used: Collection[str]) -> froze
     for communicator, length in _rows([communicator for _, communicator, _ in calls if communicator in used])[1:-1]:
         lengths[communicator].append(length)
     return frozenset(communicator for communicator, counts in lengths.items() if _falls_lately(counts))
+
+
+def _of_members(
+    connection: DuckDBPyConnection, fell: Mapping[int, frozenset[str]], used: Collection[str]
+) -> dict[int, frozenset[str]]:
+    """The same of members outside of the circle of the communicators of which a rank in it made fewer calls."""
+    communicators = [*frozenset[str]().union(*fell.values())]
+    members = connection.execute(_MEMBERS, {"communicators": communicators}).fetchall() if communicators else []
+    return {rank: _fell(_made(connection, rank), used) for (rank,) in members if rank not in fell}
+
+
+def _made(connection: DuckDBPyConnection, rank: int) -> list[tuple[str, str, str]]:
+    """Collectives of a rank in their order: what was called, communicator and state."""
+    return connection.execute(_ORDER, {"rank": rank}).fetchall()
 
 
 def _fell_alone(fell: Mapping[int, frozenset[str]]) -> Iterator[int]:

@@ -10,6 +10,7 @@ from forensics.model import Confidence
 from tests.recordings.verdicts import named, unnamed, verdict_of
 
 LOST = "[rank{0}]: RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.4.0.9]:4{0}117\n"
+GOES_ON = "".join(f"step {step} loss 2.{900 - step}\n" for step in range(10, 400, 10))
 STEPS = "step 300 loss 2.4\nstep 310 loss 2.4\n"
 GROUP = "/slurm/uid_1001/job_{job}/step_0/task_{task}"
 KERNEL = (
@@ -69,6 +70,10 @@ def test_the_task_that_was_killed_is_its_rank(tmp_path: Path, files: dict[str, s
         {"dmesg.log": kernel(3), "slurm-771.out": f"nnodes: 2\n{lost(0, 1, 2, 4, 5)}"},  # numbers within a node
         {"dmesg.log": kernel(3), "slurm-771.out": f"torchrun --nproc_per_node=4 train.py\n{lost(0, 1, 2, 4, 5)}"},
         {"dmesg.log": kernel(9), "slurm-771.out": f"world_size=8\n{lost(0, 1, 2, 4, 5)}"},
+        {"dmesg.log": kernel(3), "slurm-771.out": GOES_ON},  # a helper of the rank
+        {"dmesg.log": kernel(3), "slurm-771.out": f"{GOES_ON}Training completed.\n"},
+        {"dmesg.log": kernel(3), "slurm-771.out": f"{STEPS}srun: error: ash-2: task 3: Out Of Memory\n{GOES_ON}"},
+        {"dmesg.log": kernel(3), "slurm-771.out": lost(0, 1, 3, 4)},  # it lives to tell
     ],
 )
 def test_numbers_that_may_be_of_something_else_name_nobody(tmp_path: Path, files: dict[str, str]) -> None:
@@ -95,18 +100,24 @@ POD = (
 
 
 @pytest.mark.parametrize(
-    ("group", "expected"),
+    ("group", "log", "expected"),
     [
-        ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{0}.slice/cri-containerd-9e01.scope", {2}),
-        ("/kubepods/burstable/pod{1}/9e01", {2}),
-        ("/kubepods/burstable/podffffffff-77aa-4b1e-9c55-2c9de1b7a902/9e01", set()),  # a pod of somebody else
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{0}.slice/cri-containerd-9e01.scope",
+            lost(0, 1, 3),
+            {2},
+        ),
+        ("/kubepods/burstable/pod{1}/9e01", lost(0, 1, 3), {2}),
+        ("/kubepods/burstable/podffffffff-77aa-4b1e-9c55-2c9de1b7a902/9e01", lost(0, 1, 3), set()),  # a pod of somebody else
+        ("/kubepods/burstable/pod{1}/9e01", GOES_ON, set()),  # a helper of the rank
+        ("/kubepods/burstable/pod{1}/9e01", lost(0, 1, 2), set()),  # it lives to tell
     ],
 )
-def test_the_pod_in_whose_control_group_a_process_was_killed(tmp_path: Path, group: str, expected: set[int]) -> None:
+def test_the_pod_in_whose_control_group_a_process_was_killed(tmp_path: Path, group: str, log: str, expected: set[int]) -> None:
     uid = UID.format(2)
     pods = "apiVersion: v1\nitems:\n" + "".join(POD.format(rank, uid=UID.format(rank)) for rank in range(4)) + "kind: List\n"
     killed = KERNEL.format(group=group.format(uid.replace("-", "_"), uid))
-    files = {"pods.yaml": pods, "dmesg.log": killed, "job.log": lost(0, 1, 3)}
+    files = {"pods.yaml": pods, "dmesg.log": killed, "job.log": log}
     assert named(verdict_of(write(tmp_path, files))) == expected
 
 
