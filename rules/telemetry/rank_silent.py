@@ -50,7 +50,9 @@ def _evaluate(
     if not processes and _not_handed_in(graph, silent):
         return
     if (first := _missed_first(graph, silent)) is not None:
-        yield _in_front(_finding(roster, graph, text, (first,), ()), silent)
+        (rank,) = first.missing
+        found = _in_front(_finding(roster, graph, text, (rank,), ()), silent)
+        yield _with_its_group(found, text, first) if roster.rank(rank).recorder_damaged else found
     elif 0 < len(silent) <= len(roster.ranks) / 2 and not _lost_by_hand(roster, silent):
         found = _finding(roster, graph, text, silent, tuple(_doubts(graph, groups, errors, silent)))
         found = _with_other_end(found, text, *messages[silent[0]]) if len(silent) == 1 and silent[0] in messages else found
@@ -82,10 +84,11 @@ def _lost_by_hand(roster: Roster, silent: tuple[int, ...]) -> bool:
     return any({rank - 1, rank + 1} <= sampled for rank in dumped - sampled)
 
 
-def _missed_first(graph: WaitGraph, silent: tuple[int, ...]) -> int | None:
-    """The one of several silent ranks that a collective lacks which no rank waits in behind another call.
+def _missed_first(graph: WaitGraph, silent: tuple[int, ...]) -> Wait | None:
+    """The collective that lacks one of several silent ranks alone, and in which no rank waits behind another call.
 
-    Those that are missing in later calls only may wait in them like the others: some of these have not come there themselves.
+    Those that are missing in later calls only may wait in them like the others: some of these have not come there themselves,
+    or they are missing there together with that one.
     """
     if len(silent) < 2 or len(graph.free_roots) > len(silent):
         return None
@@ -95,20 +98,46 @@ def _missed_first(graph: WaitGraph, silent: tuple[int, ...]) -> int | None:
     first = [
         wait
         for wait in graph.recorded
-        if all(call is not None and call.order == min(orders[rank]) for rank, call in wait.waiting.items())
+        if not {*silent}.isdisjoint(wait.missing)
+        and all(call is not None and call.order == min(orders[rank]) for rank, call in wait.waiting.items())
     ]
-    missed = {rank for wait in first for rank in wait.missing}.intersection(silent)
-    alone = {wait.missing for wait in first if len(wait.waiting) > 1 and wait.peers is None}
-    return min(missed) if len(missed) == 1 and tuple(missed) in alone else None
+    alone = [wait for wait in first if len(wait.missing) == 1 and len(wait.waiting) > 1 and wait.peers is None]
+    found = [wait for wait in alone if all(other is wait or _is_behind(graph, wait, other) for other in first)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_behind(graph: WaitGraph, first: Wait, other: Wait) -> bool:
+    """Whether who is missing in the first of two calls is so in the other too, which members of the first wait in behind it.
+
+    They do so in their own group: calls of one kind and number are one call of the program.
+    """
+    if not {*first.missing} <= {*other.missing}:
+        return False
+    kinds = {(other.sequence, call.kind) for call in other.waiting.values() if call is not None}
+    return any(
+        call is not None and rank in first.waiting and (wait.sequence, call.kind) in kinds
+        for wait in graph.recorded
+        if wait is not first
+        for rank, call in wait.waiting.items()
+    )
 
 
 def _in_front(found: Finding, silent: tuple[int, ...]) -> Finding:
     """A finding about one of several silent ranks: the call that lacks it may as well stand between those who made it."""
     rest = evidence_text.ranks_text([rank for rank in silent if rank not in found.ranks])
-    behind = f"{rest} left nothing either, and are missing only in calls that some of the others have not come to themselves"
+    behind = f"{rest} left as little, and are missing only in calls that it, or some of the others, have not come to themselves"
     stands = "it may have issued the call: then this stands between its members"
     evidence = (*found.evidence, Evidence(behind), Evidence(stands, None, supports=False))
     return replace(found, confidence=Confidence.SUSPECT, evidence=evidence)
+
+
+def _with_its_group(found: Finding, text: EvidenceText, wait: Wait) -> Finding:
+    """The record of the rank breaks off before it: it may well have issued the call, which then stands between its members."""
+    ranks = tuple(sorted({*found.ranks, *wait.waiting}))
+    stage = text.joined_stage(wait, tuple(sorted(wait.waiting)), Component.UNKNOWN)
+    return replace(
+        found, ranks=ranks, stage=stage, belief=Belief.GROUP_SYMPTOM, granularity=Granularity.GROUP, members=Members.ONE_OF
+    )
 
 
 def _not_handed_in(graph: WaitGraph, silent: tuple[int, ...]) -> bool:

@@ -69,26 +69,36 @@ def test_silent_ranks_here_and_there_are_files_that_were_lost(after_s: float, ou
     assert ("ranks 2,5 left neither dump nor stack" in verdict.summary) is (outcome is Outcome.HANG)
 
 
-def grid(missing: set[int]) -> Job:
-    """Three rows and four columns: in the last step ranks are missing in their rows; hosts of the others have gone on."""
+def grid(missing: set[int], *, columns_first: bool = False) -> Job:
+    """Three rows and four columns: in the last step ranks are missing in their rows; hosts of the others have gone on.
+
+    With `columns_first` they are missing in their columns, and the rows come behind these.
+    """
     job = Job(12, "nccl")
     rows = [job.group(range(first, first + 4), "shards") for first in (0, 4, 8)]
     columns = [job.group(range(first, 12, 4), "replicas") for first in range(4)]
     for _ in range(8):
         for group in (*rows, *columns):
             job.call(group)
-    for row in rows:
-        there = [rank for rank in row.members if rank not in missing]
-        job.call(row, "all_gather", there, done=len(there) == len(row.members))
-    for column in columns:
-        job.call(column, "all_reduce", [rank for rank in column.members if rank not in missing], done=False)
+    ahead, behind = (columns, rows) if columns_first else (rows, columns)
+    for group in ahead:
+        there = [rank for rank in group.members if rank not in missing]
+        job.call(group, "all_gather", there, done=len(there) == len(group.members))
+    for group in behind:
+        job.call(group, "all_reduce", [rank for rank in group.members if rank not in missing], done=False)
     return job
 
 
 @pytest.mark.parametrize(
     ("missing", "lost", "who"),
-    [({5}, {5, 10}, {5}), ({5}, {5, 10, 3}, {5}), ({5, 2}, {5, 2}, set()), ({5}, {5, 7, 10}, set())],
-    ids=["a lost victim", "two of them", "two are missing first", "two in one call"],
+    [
+        ({5}, {5, 10}, {5}),
+        ({5}, {5, 10, 3}, {5}),
+        ({5}, {5, 9}, {5}),
+        ({5, 2}, {5, 2}, set()),
+        ({5}, {5, 7, 10}, set()),
+    ],
+    ids=["a lost victim", "two of them", "one in a later call of it", "two are missing first", "two in one call"],
 )
 def test_of_silent_ranks_one_is_missing_in_what_others_stand_in_first(
     missing: set[int], lost: set[int], who: set[int], tmp_path: Path
@@ -102,6 +112,26 @@ def test_of_silent_ranks_one_is_missing_in_what_others_stand_in_first(
     verdict = verdict_of(found.write(tmp_path))
     assert (named(verdict), verdict.outcome) == (who, Outcome.HANG)
     assert {suspect.confidence for suspect in verdict.suspects} <= {Confidence.SUSPECT}
+
+
+def test_a_silent_rank_may_wait_in_an_earlier_call_for_another_one(tmp_path: Path) -> None:
+    """Rank 9 did not come to its column, in which rank 5 may wait for it: that its row lacks rank 5 alone shows nothing."""
+    job = grid({9}, columns_first=True)
+    assert named(verdict_of(loose(job, tmp_path, ranks=(0, 1, 2, 3, 4, 6, 7)))) == set()
+
+
+@pytest.mark.parametrize(("kept", "ranks"), [(0.5, (4, 5, 6, 7)), (0.0, (5,))])
+def test_a_rank_whose_record_breaks_off_may_have_issued_the_call(kept: float, ranks: tuple[int, ...], tmp_path: Path) -> None:
+    job = grid({5})
+    found = Collection(12, job.now_ns + 60 * SECOND)
+    for rank in set(range(12)) - {9}:
+        found.rank(rank)
+        found.dump(job, rank)
+    dump = found.members["ranks/5/fr/0.json"]
+    found.members["ranks/5/fr/0.json"] = dump[: int(kept * len(dump))]
+    (suspect,) = verdict_of(found.write(tmp_path)).suspects
+    assert (suspect.ranks, suspect.confidence) == (ranks, Confidence.SUSPECT)
+    assert suspect.members is (Members.ONE_OF if len(ranks) > 1 else Members.EACH)
 
 
 @pytest.mark.parametrize(("stacks", "ranks"), [((0, 1, 3, 5), set()), ((0, 1), {2}), ((0, 1, 3, 4, 5), {2})])
