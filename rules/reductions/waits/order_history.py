@@ -123,10 +123,10 @@ def _rows(communicators: Sequence[str]) -> list[tuple[str, int]]:
 def _fell(calls: Sequence[tuple[str, str, str]], used: Collection[str]) -> frozenset[str]:
     """Communicators of the circle of which the rank lately made fewer calls in a row than ever before it went on.
 
-    The last row may go on, and the first one may be cut.
+    The last row may go on, the first one may be cut, and who comes to the last one early may have come to the end of its data.
     """
     lengths: dict[str, list[int]] = defaultdict(list)
-    for communicator, length in _rows([communicator for _, communicator, _ in calls if communicator in used])[1:-1]:
+    for communicator, length in _rows([communicator for _, communicator, _ in calls if communicator in used])[1:-2]:
         lengths[communicator].append(length)
     return frozenset(communicator for communicator, counts in lengths.items() if _falls_lately(counts))
 

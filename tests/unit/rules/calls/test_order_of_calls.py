@@ -69,6 +69,7 @@ def made(communicators: str) -> list[tuple[str, str, str]]:
         ("aab" * 9 + "abab", {"a"}),  # one call of two was left out, twice
         ("aab" * 9 + "abc" + "ab", {"a"}),  # what is outside of the circle says nothing
         ("aab" * 9 + "a", set()),  # the last row goes on
+        ("aab" * 9 + "ab", set()),  # it may have come to its end
         ("ab" + "aab" * 9, set()),  # the record begins anywhere
         ("aabab" * 9 + "ab", set()),  # it always was one or two
         ("aab" * 9 + "ab" * 9, set()),  # that was long ago: its peers would have met it
