@@ -111,7 +111,7 @@ class Slowness:
         rate: buffers that queue before a link as fast as others are not. Nor are those of ranks that share a line which is
         full (`full`), unless it was not so before.
         """
-        halved = pair is not None and pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
+        halved = pair is not None and _is_halved(pair)
         shares = channel.since_ns is None and (channel.sender, channel.receiver) in self.full
         is_weak = channel.keeps_pace or self.paces.is_told_by_ends(channel)
         return self._is_level(channel) and not (halved and is_weak and not shares)
@@ -134,8 +134,11 @@ class Slowness:
         """Whether a short record has no flow of a link that was not slow, and its queue pairs lost half of their rate."""
         found = self.channels[link]
         flows = sum(each.flows for each in found)
-        halved = pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
-        return halved and flows >= _FEW_FLOWS and all(each.slow == each.flows and each.peers >= _MANY_PEERS for each in found)
+        return (
+            _is_halved(pair)
+            and flows >= _FEW_FLOWS
+            and all(each.slow == each.flows and each.peers >= _MANY_PEERS for each in found)
+        )
 
     def seen_late(self, least_share: float = LEAST_SHARE_BESIDE) -> dict[int, tuple[ChannelFlows, float]]:
         """Ranks that see completions late because they seldom look: where they lose most, and what over all their links.
@@ -152,9 +155,15 @@ class Slowness:
         return found
 
     def _is_of_proxy(self, link: Link, channel: ChannelFlows) -> bool:
-        pause = self.pauses.get(link)
+        """Whether its proxy accounts for it: it hands over late, or sees late what has ended.
+
+        Chunks also wait beside a NIC that is at work with others: where its work requests show it slow, only a pause in which
+        it surely had none is the proxy's.
+        """
+        pause, pair = self.pauses.get(link), self.pair(*link)
         paused = pause is not None and pause.unsent_ns >= _PAUSE_FACTOR * channel.excess_ns
-        return paused or self._is_seen_late(channel)
+        at_work = pause is not None and not pause.paused and pair is not None and _is_halved(pair)
+        return (paused and not at_work) or self._is_seen_late(channel)
 
     def _is_of_gpu(self, link: Link, channel: ChannelFlows) -> bool:
         """Whether its buffers may queue at once: the GPU of one end takes chunks late, and no work requests are counted."""
@@ -184,6 +193,11 @@ class Slowness:
             return False
         most = max((channel.flows for channel in stated), default=0)
         return most > 0 and all(channel.sound for channel in stated if channel.flows == most)
+
+
+def _is_halved(pair: PairRate) -> bool:
+    """Whether work requests of a link are served at half of the rate of many others, or less."""
+    return pair.slowdown >= _HALVED and pair.stands_out and pair.peers >= _MANY_PEERS
 
 
 @reduction

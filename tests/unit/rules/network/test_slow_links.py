@@ -223,6 +223,22 @@ def test_a_link_whose_chunks_wait_to_be_handed_over_is_no_fault_of_the_network(c
     assert (0, 1) not in Slowness(channels=by_link, pauses=pauses(connection, 5 * MS)).slow_links()
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "peers", "paused", "is_slow"),
+    [(4.0, 42, 0, True), (4.0, 42, 3, False), (1.5, 42, 0, False), (4.0, 3, 0, False)],
+    ids=["at a quarter of the rate", "and its proxy surely paused", "nearly as fast", "few to compare"],
+)
+def test_work_requests_show_a_nic_slow_whose_chunks_wait_to_be_handed_over(
+    slowdown: float, peers: int, paused: int, is_slow: bool, connection: DuckDBPyConnection
+) -> None:
+    """The NIC is at work with what others send meanwhile, or with the few chunks that it takes at a time."""
+    ring(connection, 4, 10, lambda s, r, step: (1.0, 90.0, 20.0, 91.0, 0.2) if s == 0 else sound(s, r, step))
+    channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
+    stated = {link: replace(each, paused=paused) for link, each in pauses(connection, 5 * MS).items()}
+    pair = PairRate(0, 1, "#1", None, 1, 100, 1e9, slowdown * 1e9, peers, 0.0, 0.0, "0.frx")
+    assert ((0, 1) in Slowness(channels=channels, pauses=stated, pairs=(pair,)).slow_links()) is is_slow
+
+
 def test_a_sender_that_seldom_looks_sees_completions_late(connection: DuckDBPyConnection) -> None:
     ring(connection, 4, 10, lambda s, r, step: (1.0, 0.2, 20.0, 91.0, 0.2) if s == 0 else sound(s, r, step))
     channels = {(channel.sender, channel.receiver): (channel,) for channel in channel_flows(connection)}
