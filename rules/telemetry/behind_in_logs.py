@@ -82,7 +82,8 @@ def _behind(roster: Roster, graph: WaitGraph, placed: Positions, logged: Logged,
         # One that is known to have ended explains the wait; of the others nothing is known.
         found = found or ([] if absent else _together(placed, graph, roots))
         ended = any(root.kind is RootKind.FREE and roster.rank(root.ranks[0]).ended for root in roots)
-        apart = _fell_silent_apart([root.ranks[0] for root in absent], roster)
+        # Whose log says why it could not speak is not lost.
+        apart = _fell_silent_apart([root.ranks[0] for root in absent if root.ranks[0] not in logged.stuck], roster)
         found = found or ([] if ended or apart else _silent(placed, logged, absent, len(waiting)))
     # Stacks in a call that nothing names may be in the very init.
     stated = any(wait.communicator for wait in graph.recorded) or any(group.positions for group in placed.recorded)

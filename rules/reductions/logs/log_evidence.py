@@ -52,9 +52,10 @@ class Logged:
     `failures` are the errors by which ranks ended, `odd_sizes` is set when some rank met sizes that do not fit.
     `reports` are operations of which a library said who came, or all ranks but one that they gave up in it.
     `ranks` wrote or are spoken of in some log, with their hosts where known; `places` are hosts of others too. `timed_out` maps
-    a rank to the line that says it gave up waiting. `cancels` are the lines that say the job was ended from outside,
-    `losses` the connections that were lost, `links_lost` the links that kernels say were.
-    `lost_node` is the line that says that a node of the job was lost, `unplaced` are processes of NCCL whose ranks are unknown.
+    a rank to the line that says it gave up waiting; the watchdogs of those that are `stuck` could not. `cancels` are the lines
+    that say the job was ended from outside, `losses` the connections that were lost, `links_lost` the links that kernels say
+    were. `lost_node` is the line that says that a node of the job was lost, `unplaced` are processes of NCCL whose ranks are
+    unknown.
     """
 
     groups: tuple[LoggedGroup, ...] = ()
@@ -63,6 +64,7 @@ class Logged:
     places: Mapping[int, str] = field(default_factory=dict)
     exits: tuple[Exit, ...] = ()
     timed_out: Mapping[int, str] = field(default_factory=dict)
+    stuck: frozenset[int] = frozenset()
     failures: Failures = field(default_factory=Failures)
     odd_sizes: bool = False
     stalled: bool = False
@@ -142,7 +144,8 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
     seen = frozenset(rank for rank, facts in known.ranks.items() if facts.has_stack or facts.has_recorder)
     seen |= {rank for (rank,) in rows_of(connection, "process_ranks", _NAMED_BY_KERNEL)}
     # A watchdog that was stuck could not give up as those of its peers did.
-    seen |= {rank for (rank,) in rows_of(connection, "log_events", _STUCK, kinds=("watchdog_stuck",))}
+    stuck = frozenset(rank for (rank,) in rows_of(connection, "log_events", _STUCK, kinds=("watchdog_stuck",)))
+    seen |= stuck
     of_the_run = with_logs_of_the_run(connection)
     seen |= of_the_run
     groups = logged_groups(connection, world_size, seen)
@@ -165,6 +168,7 @@ def logged(connection: DuckDBPyConnection, known: CaseRoster) -> Logged:
         exits=ends,
         failures=failures(connection, world_size),
         timed_out=timed_out,
+        stuck=stuck,
         stalled=stalled,
         cancels=tuple(cancels),
         odd_sizes=has_rows(connection, "log_events", ("size_mismatch",)),
